@@ -44,21 +44,39 @@ pub(super) fn has_run(sysroot: &Sysroot) -> bool {
     STATE.iter().any(|path| sysroot.resolve(Path::new(path)).is_ok())
 }
 
+/// Advice for a start of CRI-O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StartAdvice {
+    /// Space has to be freed first, directly in the store.
+    FreeSpaceFirst,
+    /// The store has room for a repair now.
+    StartNow,
+}
+
+impl StartAdvice {
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::FreeSpaceFirst => BEFORE_START,
+            Self::StartNow => START,
+        }
+    }
+}
+
 /// Returns advice for a start of CRI-O on this node; `None` if a start is harmless or CRI-O is not installed.
-pub(super) fn before_start() -> Option<&'static str> {
+pub(super) fn before_start() -> Option<StartAdvice> {
     let sysroot = Sysroot::live();
     let has_run = has_run(&sysroot);
     let start = config::crio_start(&sysroot).or_else(|| has_run.then(CrioStart::default))?;
     let was_unclean = was_unclean(&sysroot, &clean_shutdown_file(&start)?);
     match full_store(&sysroot) {
-        Some(_) if has_run || was_unclean => Some(BEFORE_START),
-        None if was_unclean => Some(START),
+        Some(_) if has_run || was_unclean => Some(StartAdvice::FreeSpaceFirst),
+        None if was_unclean => Some(StartAdvice::StartNow),
         _ => None,
     }
 }
 
 /// Returns the advice of [`before_start`] if starting the runtime would solve `problem`.
-pub(super) fn before_start_for(problem: &CriProblem) -> Option<&'static str> {
+pub(super) fn before_start_for(problem: &CriProblem) -> Option<StartAdvice> {
     let is_down = matches!(problem, CriProblem::NotRunning(_) | CriProblem::NotListening);
     is_down.then(before_start).flatten()
 }

@@ -44,6 +44,8 @@ pub struct Error {
     pub exit: Exit,
     /// One line that names the object and what happened to it.
     pub message: String,
+    /// The message without the words that nothing was deleted, if it begins with them.
+    reason: Option<String>,
     /// Remedy, if one is known.
     pub hint: Option<String>,
     /// Further errors of the same kind, each with its own hint: a configuration may have several.
@@ -53,7 +55,7 @@ pub struct Error {
 
 impl Error {
     fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), hint: None, others: Vec::new(), source: None }
+        Self { exit, message: message.into(), reason: None, hint: None, others: Vec::new(), source: None }
     }
 
     /// Error for bad arguments, or for a configuration that cannot be used.
@@ -69,6 +71,12 @@ impl Error {
     /// Error of a run that did nothing because it is not proven to be safe.
     pub fn refused(message: impl Into<String>) -> Self {
         Self::new(Exit::Refused, message)
+    }
+
+    /// Error of a run that deleted nothing for this reason.
+    pub fn nothing_deleted(reason: impl fmt::Display) -> Self {
+        let reason = reason.to_string();
+        Self { reason: Some(reason.clone()), ..Self::refused(format!("nothing was deleted: {reason}")) }
     }
 
     /// Error for a database that cannot be used.
@@ -112,6 +120,11 @@ impl Error {
     pub fn with(mut self, more: &str) -> Self {
         self.message.push_str(more);
         self
+    }
+
+    /// Returns the reason of a refusal, for a sentence about a run that did not begin.
+    pub fn reason(&self) -> &str {
+        self.reason.as_deref().unwrap_or(&self.message)
     }
 
     fn cause<T: StdError + 'static>(&self) -> Option<&T> {
@@ -195,7 +208,7 @@ impl From<PreconditionError> for Error {
             true => "images or containers change faster than they can be read; try again later",
             false => "",
         };
-        Self::refused(format!("nothing was deleted: {error}")).hint(hint).caused_by(error)
+        Self::nothing_deleted(&error).hint(hint).caused_by(error)
     }
 }
 

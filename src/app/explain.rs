@@ -22,6 +22,7 @@ use crate::execute::containers::Scope;
 use crate::execute::cri::CriRemover;
 use crate::history::story::Story;
 use crate::model::display::shell_word;
+use crate::model::names::names;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::{
     Consistency, Image, ImageIx, LostContainer, NodeKind, Plan, PrintedCommand, StoreIx, Volume,
@@ -87,17 +88,36 @@ pub struct VolumeExplanation {
 pub struct AbsentImage {
     pub story: Story,
     pub presence: Presence,
+    /// Names that it has now, if it is there.
+    pub names_now: Vec<String>,
 }
 
-/// Presence of an image of the records in its store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// The store was read in full and does not have it.
-    Gone,
-    /// It is there, with other names.
-    Renamed(Vec<String>),
-    /// Its store was not read in full.
-    Unknown,
+impl AbsentImage {
+    fn find(scan: &Scan, story: Story) -> Self {
+        let mut stores = (0..scan.inventory.stores.len()).map(StoreIx::from);
+        let store_ix = stores.find(|store_ix| state::recorded_store(scan, *store_ix) == story.store);
+        let image_ix = store_ix.and_then(|store_ix| scan.inventory.find_image(store_ix, &story.image_id));
+        let (presence, names_now) = match (image_ix, store_ix) {
+            (Some(image_ix), _) => (Presence::Renamed, scan.inventory[image_ix].names.clone()),
+            (None, Some(store_ix)) if scan.inventory[store_ix].consistency == Consistency::Consistent => {
+                (Presence::Absent, Vec::new())
+            }
+            (None, _) => (Presence::Recorded, Vec::new()),
+        };
+        Self { story, presence, names_now }
+    }
+}
+
+names! {
+    /// Presence of an image of the records in its store.
+    Presence {
+        /// The store was read in full and does not have it.
+        Absent = "absent",
+        /// It is there, with other names.
+        Renamed = "renamed",
+        /// Its store was not read in full.
+        Recorded = "recorded",
+    }
 }
 
 /// Facts about an image.
@@ -178,7 +198,7 @@ pub fn explain(
             let (mut rulings, plan) =
                 policy_context::judge(request, observer, config, (&result, &reach.facts), image_ix)?;
             let reachable =
-                rulings.iter_mut().find(|ruling| ruling.rule == Rule::OutOfReach && !ruling.stays);
+                rulings.iter_mut().find(|ruling| ruling.rule == Rule::OutOfReach && !ruling.keeps);
             if let Some(reachable) = reachable {
                 reachable.detail = format!("removable: {}", reach.way(config));
             }
@@ -271,7 +291,7 @@ fn namesakes(result: &ScanResult, reference: &str, image_ix: ImageIx) -> Result<
     let (id, stories) = (&result.scan.inventory[image_ix].id, result.state.stories(reference)?);
     let others =
         stories.into_iter().filter(|story| story.image_id != id.as_str() && story.meant_name.is_some());
-    Ok(others.map(|story| AbsentImage { presence: presence(&result.scan, &story), story }).collect())
+    Ok(others.map(|story| AbsentImage::find(&result.scan, story)).collect())
 }
 
 /// Explains a reference that names nothing in the stores, from the records.
@@ -290,23 +310,8 @@ fn absent(result: ScanResult, reference: &str, unknown: lookup::LookupError) -> 
         let path = "a path begins with / or ./";
         return Err(Error::from(unknown).hint(format!("{known}; {listed}; {path}")));
     }
-    let absent = stories.into_iter().map(|story| {
-        let presence = presence(&result.scan, &story);
-        AbsentImage { story, presence }
-    });
+    let absent = stories.into_iter().map(|story| AbsentImage::find(&result.scan, story));
     Ok(Explanation { absent: absent.collect(), ..Explanation::of(result) })
-}
-
-fn presence(scan: &Scan, story: &Story) -> Presence {
-    let mut stores = (0..scan.inventory.stores.len()).map(StoreIx::from);
-    let Some(store_ix) = stores.find(|store_ix| state::recorded_store(scan, *store_ix) == story.store) else {
-        return Presence::Unknown;
-    };
-    match scan.inventory.find_image(store_ix, &story.image_id) {
-        Some(image_ix) => Presence::Renamed(scan.inventory[image_ix].names.clone()),
-        None if scan.inventory[store_ix].consistency == Consistency::Consistent => Presence::Gone,
-        None => Presence::Unknown,
-    }
 }
 
 /// Plans a collection of containers. Returns `None` if no runtime answers: only the runtime knows the state of a

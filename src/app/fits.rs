@@ -173,7 +173,7 @@ pub fn fits(
                     (filesystem, now, total.disk_bytes),
                     &given,
                     &arriving,
-                    reach.command,
+                    reach.command(),
                 )
             },
         )?),

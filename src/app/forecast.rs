@@ -52,7 +52,7 @@ pub fn of<'a>(
             .map(|point| UsageReading {
                 time: point.time,
                 capacity_bytes: point.capacity_bytes,
-                available_bytes: point.available.mean,
+                available_bytes: point.available.avg,
             })
             .collect();
         let freed_here: Vec<_> = freed

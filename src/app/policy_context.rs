@@ -241,7 +241,7 @@ pub(super) fn protected(
     });
     let kept = all.filter_map(|image_ix| {
         let mut rulings = judge.rulings(image_ix).into_iter();
-        let ruling = rulings.find(|ruling| ruling.stays && CONFIGURED.contains(&ruling.rule))?;
+        let ruling = rulings.find(|ruling| ruling.keeps && CONFIGURED.contains(&ruling.rule))?;
         Some((image_ix, ruling))
     });
     (kept.collect(), refused)

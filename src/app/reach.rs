@@ -23,13 +23,11 @@ use crate::model::{ImageIx, Inventory, OwnersStore, StoreIx};
 use crate::policy::{Facts, PolicyKind};
 use crate::stores::Scan;
 
-const DIRECT: &str = "layersweep gc --via direct";
-
 /// The way in which images of a scan are deleted.
 #[derive(Debug)]
 pub struct Reach {
-    /// The command that deletes images here.
-    pub command: &'static str,
+    /// Images are deleted directly in their stores, since no runtime is here.
+    is_direct: bool,
     /// Reason for which a run could not begin now.
     pub refusal: Option<Error>,
     /// The remover's facts about the images; if no run could begin, the facts on the disk.
@@ -64,7 +62,7 @@ impl Reach {
             let facts = ImageFacts::of(facts.collect());
             let closed = closed.into_keys().collect();
             let refusal = mark(request, config, scanned, closed, facts.out_of_reach());
-            return Self { command: "layersweep gc", refusal, facts };
+            return Self { is_direct: false, refusal, facts };
         }
         let editors = store_editing::editors(request, &scanned.scan);
         let reach = Self::ask(request, config, &scanned.scan, &editors);
@@ -76,27 +74,31 @@ impl Reach {
     /// Asks the remover that a run would use about the images of a scan.
     pub(super) fn ask(request: &Request, config: &Config, scan: &Scan, editors: &Editors) -> Self {
         let is_seen = runtime::is_seen(request, scan);
-        let (facts, command) = match facts(request, config, scan, editors) {
+        let (facts, is_direct) = match facts(request, config, scan, editors) {
             // No runtime exists here: its store can be edited.
             Err(_) if config.via == Via::Auto && !is_seen => {
                 let direct = Config { via: Via::Direct, ..config.clone() };
-                (facts(request, &direct, scan, editors), DIRECT)
+                (facts(request, &direct, scan, editors), true)
             }
-            facts if is_seen => (facts, "layersweep gc"),
-            facts => (facts, DIRECT),
+            facts => (facts, !is_seen),
         };
         match facts {
-            Ok(facts) => Self { command, refusal: None, facts },
+            Ok(facts) => Self { is_direct, refusal: None, facts },
             Err(error) => {
                 let facts = ImageFacts::of(of_users(&scan.inventory, editors));
-                Self { command, refusal: Some(error), facts }
+                Self { is_direct, refusal: Some(error), facts }
             }
         }
     }
 
+    /// The command that deletes images here.
+    pub fn command(&self) -> &'static str {
+        if self.is_direct { "layersweep gc --via direct" } else { "layersweep gc" }
+    }
+
     /// Way in which a run deletes an image, as a clause.
     pub(super) fn way(&self, config: &Config) -> &'static str {
-        match self.command == DIRECT || config.via == Via::Direct {
+        match self.is_direct || config.via == Via::Direct {
             true => "deleted directly in its store",
             false => "deleted through the runtime",
         }
@@ -104,11 +106,10 @@ impl Reach {
 
     /// Reason for which nothing can be deleted now, as a clause.
     pub fn refused(&self) -> Option<String> {
-        let Error { message, hint, .. } = self.refusal.as_ref()?;
-        let message = message.strip_prefix("nothing was deleted: ").unwrap_or(message);
-        Some(match hint {
-            Some(hint) => format!("{message} ({hint})"),
-            None => message.to_owned(),
+        let refusal = self.refusal.as_ref()?;
+        Some(match &refusal.hint {
+            Some(hint) => format!("{} ({hint})", refusal.reason()),
+            None => refusal.reason().to_owned(),
         })
     }
 }

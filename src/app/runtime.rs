@@ -1,6 +1,6 @@
 //! Choice of the runtime that deletes images and containers.
 
-use super::crio;
+use super::crio::{self, StartAdvice};
 use super::error::Error;
 use super::request::Request;
 use crate::cri::discover::{self, Answers};
@@ -10,11 +10,11 @@ use crate::sys::sysroot::Sysroot;
 
 /// Returns the socket that a flag or the configuration names. Its text was validated when the flag or the
 /// configuration was read.
-pub fn named(request: &Request) -> Result<Option<Endpoint>, Error> {
+pub fn named(request: &Request) -> Result<Option<Endpoint>, NoRuntime> {
     let Some(text) = &request.cri_endpoint else { return Ok(None) };
-    let endpoint = text.parse().map_err(|error| {
-        Error::usage(format!("--cri-endpoint {text:?}: {error}"))
-            .hint("use a socket like unix:///run/crio/crio.sock")
+    let endpoint = text.parse().map_err(|error| NoRuntime {
+        error: Error::usage(format!("--cri-endpoint {text:?}: {error}")),
+        remedy: Remedy { text: "use a socket like unix:///run/crio/crio.sock".into(), is_complete: true },
     })?;
     Ok(Some(endpoint))
 }
@@ -27,9 +27,9 @@ const NAME_IT: &str = "name its socket with --cri-endpoint, like unix:///run/cri
 
 /// Connects to the runtime that the flags or the configuration name, or to the only runtime that answers on this
 /// node.
-pub fn connect(request: &Request, options: &Options) -> Result<Client, Error> {
+pub fn connect(request: &Request, options: &Options) -> Result<Client, NoRuntime> {
     if let Some(endpoint) = named(request)? {
-        return Client::connect(endpoint, options.clone()).map_err(|error| silent(&error));
+        return Client::connect(endpoint, options.clone()).map_err(|error| NoRuntime::silent(&error));
     }
     if request.has_stores() {
         return Err(unnamed());
@@ -38,8 +38,11 @@ pub fn connect(request: &Request, options: &Options) -> Result<Client, Error> {
 }
 
 /// Error for named stores without a named socket: the node's own runtime may not use these stores.
-pub fn unnamed() -> Error {
-    Error::usage("a store is named, but not the socket of its runtime").hint(or_direct(NAME_IT))
+pub fn unnamed() -> NoRuntime {
+    NoRuntime {
+        error: Error::usage("a store is named, but not the socket of its runtime"),
+        remedy: NAME_IT.into(),
+    }
 }
 
 /// Asks the runtimes of this node.
@@ -51,37 +54,77 @@ pub fn ask(options: &Options) -> Answers {
     discover::probe(found.candidates, options)
 }
 
-fn silent(error: &CriError) -> Error {
-    refused(format!("no runtime to delete through: {error}"), &hint(&error.problem))
+/// The node has no runtime to delete through.
+#[derive(Debug)]
+pub struct NoRuntime {
+    error: Error,
+    remedy: Remedy,
 }
 
-fn refused(message: impl Into<String>, remedy: &str) -> Error {
-    Error::refused(message).hint(or_direct(remedy))
-}
+impl NoRuntime {
+    fn refused(message: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
+        Self { error: Error::refused(message), remedy: remedy.into() }
+    }
 
-/// Returns the remedy, followed by the hint for a deletion without a runtime.
-fn or_direct(remedy: &str) -> String {
-    match remedy {
-        "" => DIRECT.to_owned(),
-        named if named.contains("--via direct") => named.to_owned(),
-        remedy => format!("{remedy}; {DIRECT}"),
+    fn silent(error: &CriError) -> Self {
+        Self::refused(format!("no runtime to delete through: {error}"), hint(&error.problem))
+    }
+
+    /// Returns the hint, with a deletion without a runtime if the node has a store that can be edited.
+    pub fn hint(&self, can_edit: bool) -> String {
+        let Remedy { text, is_complete } = &self.remedy;
+        match (text.as_str(), can_edit && !is_complete) {
+            ("", true) => DIRECT.to_owned(),
+            ("", false) => "start the runtime".to_owned(),
+            (text, true) => format!("{text}; {DIRECT}"),
+            (text, false) => text.to_owned(),
+        }
+    }
+
+    /// Returns the error with this hint.
+    pub(super) fn into_error(self, can_edit: bool) -> Error {
+        let hint = self.hint(can_edit);
+        self.error.hint(hint)
     }
 }
 
-/// Removes the hint for a deletion without a runtime, on a node where that is not possible.
-pub(super) fn without_direct(error: Error) -> Error {
-    let remedy = error.hint.as_deref().and_then(|hint| hint.strip_suffix(DIRECT));
-    match remedy.map(|remedy| remedy.trim_end_matches("; ").to_owned()) {
-        Some(remedy) if remedy.is_empty() => error.hint("start the runtime"),
-        Some(remedy) => error.hint(remedy),
-        None => error,
+impl std::fmt::Display for NoRuntime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl From<NoRuntime> for Error {
+    fn from(missing: NoRuntime) -> Self {
+        missing.into_error(true)
+    }
+}
+
+/// Remedy for a runtime that cannot be used.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Remedy {
+    /// Empty if none is known.
+    pub text: String,
+    /// It contains the deletion without a runtime.
+    is_complete: bool,
+}
+
+impl From<StartAdvice> for Remedy {
+    fn from(advice: StartAdvice) -> Self {
+        Self { text: advice.text().to_owned(), is_complete: advice == StartAdvice::FreeSpaceFirst }
+    }
+}
+
+impl<T: Into<String>> From<T> for Remedy {
+    fn from(text: T) -> Self {
+        Self { text: text.into(), is_complete: false }
     }
 }
 
 /// Returns a hint for a runtime that cannot be used.
-pub fn hint(problem: &CriProblem) -> String {
+pub fn hint(problem: &CriProblem) -> Remedy {
     if let Some(first) = crio::before_start_for(problem) {
-        return first.to_owned();
+        return first.into();
     }
     match problem {
         CriProblem::NotRunning(_) => "start the runtime, or name its socket with --cri-endpoint",
@@ -105,7 +148,7 @@ fn is_absent(problem: &CriProblem) -> bool {
 }
 
 /// Returns the client of the node's runtime.
-pub fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<Client, Error> {
+pub fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<Client, NoRuntime> {
     let answering: Vec<_> = runtimes.iter().map(|(candidate, _)| candidate.configured).collect();
     let silent: Vec<_> = unanswered
         .iter()
@@ -117,18 +160,22 @@ pub fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<C
         NodeRuntime::Unclear(ix) => {
             let (candidate, error) = &unanswered[ix];
             let message = format!("the node's runtime cannot be determined: {error} ({})", candidate.origin);
-            Err(refused(message, &format!("wait until it answers, or {name_it}")))
+            Err(NoRuntime::refused(message, format!("wait until it answers, or {name_it}")))
         }
         NodeRuntime::Several => {
             let names: Vec<_> = runtimes
                 .iter()
                 .map(|(_, client)| format!("{} at {}", client.version().runtime_name, client.endpoint()))
                 .collect();
-            Err(refused(format!("several container runtimes answer: {}", names.join(", ")), name_it))
+            let message = format!("several container runtimes answer: {}", names.join(", "));
+            Err(NoRuntime::refused(message, name_it))
         }
         NodeRuntime::None if unanswered.is_empty() => {
-            let remedy = crio::before_start().unwrap_or(NAME_IT);
-            Err(refused("no container runtime found: none of the usual CRI sockets exists", remedy))
+            let remedy = crio::before_start().map_or_else(|| NAME_IT.into(), Remedy::from);
+            Err(NoRuntime::refused(
+                "no container runtime found: none of the usual CRI sockets exists",
+                remedy,
+            ))
         }
         NodeRuntime::None => {
             let errors: Vec<_> = unanswered
@@ -136,8 +183,8 @@ pub fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<C
                 .map(|(candidate, error)| format!("{error} ({})", candidate.origin))
                 .collect();
             let mut hints = unanswered.iter().map(|(_, error)| hint(&error.problem));
-            let remedy = hints.find(|hint| !hint.is_empty()).unwrap_or_default();
-            Err(refused(format!("no container runtime answers: {}", errors.join("; ")), &remedy))
+            let remedy = hints.find(|hint| !hint.text.is_empty()).unwrap_or_else(|| "".into());
+            Err(NoRuntime::refused(format!("no container runtime answers: {}", errors.join("; ")), remedy))
         }
     }
 }
@@ -196,8 +243,15 @@ mod tests {
     #[test]
     fn refusals_name_direct_deletion() {
         let direct = "use --via direct if the runtime cannot run";
-        assert_eq!(refused("m", "").hint.unwrap(), direct);
-        assert_eq!(refused("m", "start the runtime").hint.unwrap(), format!("start the runtime; {direct}"));
+        let advice = Remedy::from(StartAdvice::FreeSpaceFirst);
+        for (remedy, with_edits, without) in [
+            (Remedy::from(""), direct.to_owned(), "start the runtime"),
+            ("wait".into(), format!("wait; {direct}"), "wait"),
+            (advice, StartAdvice::FreeSpaceFirst.text().to_owned(), StartAdvice::FreeSpaceFirst.text()),
+        ] {
+            let missing = NoRuntime::refused("m", remedy);
+            assert_eq!((missing.hint(true), missing.hint(false).as_str()), (with_edits, without));
+        }
     }
 
     #[test]

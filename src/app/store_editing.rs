@@ -32,7 +32,7 @@ pub(super) fn check_namespace(request: &Request) -> Result<(), Error> {
     if sees_all(request) {
         return Ok(());
     }
-    Err(Error::refused(format!("nothing was deleted: {HIDDEN}")).hint(
+    Err(Error::nothing_deleted(HIDDEN).hint(
         "run it in the machine's own PID namespace (hostPID: true); on a node that is itself a container, \
                set trust_pid_namespace = true",
     ))
@@ -45,12 +45,10 @@ pub(super) fn check(owners: &Owners, inventory: &Inventory, editors: &Editors) -
             let why = editors.store(store).err().unwrap_or_default();
             format!("{}: {why}", store.root.display())
         });
-        let error = Error::refused(format!("nothing was deleted: {}", why.unwrap_or_default()));
+        let error = Error::nothing_deleted(why.unwrap_or_default());
         return Err(error.hint(other_way(inventory, editors.need_their_user())));
     }
-    owners
-        .absent(inventory)
-        .map_err(|presence| Error::refused(format!("nothing was deleted: {presence}")).hint(hint(&presence)))
+    owners.absent(inventory).map_err(|presence| Error::nothing_deleted(&presence).hint(hint(&presence)))
 }
 
 /// The hint for stores that cannot be edited.

@@ -11,7 +11,7 @@ use super::error::Error;
 use super::gc_request::GcRequest;
 use super::request::Request;
 use super::reserve;
-use super::runtime;
+use super::runtime::{self, NoRuntime};
 use crate::config::Via;
 use crate::cri::discover::Answers;
 use crate::cri::{Client, CriProblem, Options};
@@ -63,8 +63,7 @@ impl Deleter {
         // A signal cancels a request to a runtime that may never answer.
         let options = Options { cancel: Some(Arc::clone(flag())), ..options.clone() };
         let client = match config.via {
-            Via::Auto => choose(request, &options, inventory)
-                .map_err(|error| without_direct(error, request, inventory))?,
+            Via::Auto => choose(request, &options, inventory)?,
             Via::Cri => Some(runtime::connect(request, &options)?),
             Via::Direct => None,
         };
@@ -130,7 +129,8 @@ fn choose(
     inventory: Option<&Inventory>,
 ) -> Result<Option<Client>, Error> {
     if request.cri_endpoint.is_some() {
-        return runtime::connect(request, options).map(Some);
+        let client = runtime::connect(request, options).map(Some);
+        return client.map_err(|missing| refusal(missing, request, inventory));
     }
     let answers = runtime::ask(options);
     // A runtime deletes from named stores only if its socket is named as well.
@@ -149,7 +149,7 @@ fn choose(
                 None => Cow::Owned(records(request)?),
             };
             if is_named && Owners::new(None, false, options).absent(&inventory).is_err() {
-                return Err(runtime::unnamed());
+                return Err(refusal(runtime::unnamed(), request, Some(&inventory)));
             }
             owned(&inventory, &answers)
         }
@@ -157,13 +157,14 @@ fn choose(
     };
     match decide(runtime, &stores) {
         Some(Via::Direct) => Ok(None),
-        None if is_named => Err(runtime::unnamed()),
-        _ => runtime::choose(answers).map(Some),
+        None if is_named => Err(refusal(runtime::unnamed(), request, inventory)),
+        _ => runtime::choose(answers).map(Some).map_err(|missing| refusal(missing, request, inventory)),
     }
 }
 
-/// Removes the hint to delete directly from `error` on a node without a store that can be edited.
-fn without_direct(error: Error, request: &Request, inventory: Option<&Inventory>) -> Error {
+/// Returns the error for a missing runtime. Its hint names the deletion in the stores only on a node with a store that
+/// can be edited.
+fn refusal(missing: NoRuntime, request: &Request, inventory: Option<&Inventory>) -> Error {
     fn can_be_edited(inventory: &Inventory) -> bool {
         inventory.stores.iter().any(|store| store.kind.facts().is_editable)
     }
@@ -171,7 +172,7 @@ fn without_direct(error: Error, request: &Request, inventory: Option<&Inventory>
         Some(inventory) => can_be_edited(inventory),
         None => records(request).map_or(true, |inventory| can_be_edited(&inventory)),
     };
-    if is_direct_possible { error } else { runtime::without_direct(error) }
+    missing.into_error(is_direct_possible)
 }
 
 /// Reads the stores' records now.

@@ -8,8 +8,8 @@ use super::{output, settings, terminal};
 use crate::app::database::state_directory;
 use crate::app::error::{Error, Exit};
 use crate::app::protect;
-use crate::config::Invalid;
-use crate::report::json::{self, OriginDoc, Override};
+use crate::config::{ConfigOrigin, Invalid};
+use crate::report::json::{self, Override};
 use crate::report::text;
 
 pub(super) fn run(flags: &GlobalFlags, args: &ConfigArgs) -> Result<Exit, Error> {
@@ -31,8 +31,8 @@ pub(super) fn run(flags: &GlobalFlags, args: &ConfigArgs) -> Result<Exit, Error>
 
 /// Returns the settings that global flags, the environment or the user override.
 fn overrides(flags: &GlobalFlags, global: &Global) -> Vec<Override> {
-    fn overriding(key: &'static str, value: impl Into<serde_json::Value>, origin: &str) -> Override {
-        Override { key, value: value.into(), origin: OriginDoc::named(origin) }
+    fn overriding(key: &'static str, value: impl Into<serde_json::Value>, origin: &'static str) -> Override {
+        Override { key, value: value.into(), origin: ConfigOrigin::Flag(origin) }
     }
     fn paths(paths: &[std::path::PathBuf]) -> Vec<String> {
         paths.iter().map(|path| path.display().to_string()).collect()

@@ -7,7 +7,7 @@ use globset::{GlobBuilder, GlobMatcher};
 use jiff::{SignedDuration, Timestamp};
 
 use super::values;
-use crate::model::OriginKind;
+use crate::model::{OriginKind, Owner};
 use crate::report::json::ImageDoc;
 
 /// Sort order of images.
@@ -53,7 +53,7 @@ pub(super) enum Filter {
     Dangling(bool),
     Name(GlobMatcher),
     Store(String),
-    Owner(String),
+    Owner(Owner),
     Origin(OriginKind),
     OlderThan(SignedDuration),
     NewerThan(SignedDuration),
@@ -70,7 +70,7 @@ impl Filter {
             Self::Dangling(wanted) => image.names.is_empty() == *wanted,
             Self::Name(glob) => image.names.iter().any(|name| glob.is_match(name)),
             Self::Store(root) => image.store == *root,
-            Self::Owner(owner) => image.used_by.iter().any(|user| user.owner == Some(owner.as_str())),
+            Self::Owner(owner) => image.used_by.iter().any(|user| user.owner == Some(*owner)),
             Self::Origin(kind) => image.origin.kind == *kind,
             Self::OlderThan(limit) => age.is_some_and(|age| age > *limit),
             Self::NewerThan(limit) => age.is_some_and(|age| age < *limit),
@@ -96,14 +96,13 @@ impl FromStr for Filter {
                 GlobBuilder::new(value).build().map_err(|error| error.to_string())?.compile_matcher(),
             ),
             "store" => Self::Store(value.trim_end_matches('/').to_owned()),
-            "owner" => match value {
-                "cri-o" | "podman" | "buildah" | "containerd" | "unknown" => Self::Owner(value.to_owned()),
-                other => {
-                    return Err(format!(
-                        "owner is cri-o, podman, buildah, containerd or unknown, not {other:?}"
-                    ));
-                }
-            },
+            "owner" => {
+                let owner = Owner::ALL.iter().find(|owner| owner.as_str() == value);
+                let owner = owner.filter(|owner| **owner != Owner::Docker).ok_or_else(|| {
+                    format!("owner is cri-o, podman, buildah, containerd or unknown, not {value:?}")
+                })?;
+                Self::Owner(*owner)
+            }
             "origin" => {
                 let kind = OriginKind::ALL.iter().find(|kind| kind.as_str() == value);
                 let kind = kind.ok_or_else(|| {
@@ -131,16 +130,17 @@ fn truth(key: &str, value: &str) -> Result<bool, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::json::ImageOriginDoc;
+    use crate::model::Origin;
+    use crate::model::plan::TargetKind;
 
     fn image(name: &str, exclusive: u64) -> ImageDoc {
         ImageDoc {
             id: name.into(),
             names: if name.is_empty() { vec![] } else { vec![name.into()] },
-            kind: "image",
+            kind: TargetKind::Image,
             digests: vec![],
             store: "/s".into(),
-            origin: ImageOriginDoc::default(),
+            origin: Origin::default(),
             manifest_list: false,
             created_at: "2026-11-01T00:00:00Z".parse().ok(),
             first_detected: None,

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+
 /// Source of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigOrigin {
@@ -11,11 +14,8 @@ pub enum ConfigOrigin {
     /// A file as a whole, by its path inside the root.
     File(PathBuf),
     /// A position in a file; line and column count from 1.
-    Place {
-        file: PathBuf,
-        line: usize,
-        column: usize,
-    },
+    Place { file: PathBuf, line: usize, column: usize },
+    /// A flag, or a variable of the environment.
     Flag(&'static str),
 }
 
@@ -39,6 +39,44 @@ impl ConfigOrigin {
     }
 }
 
+impl Serialize for ConfigOrigin {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (file, line) = match self {
+            Self::Default | Self::Flag(_) => (None, None),
+            Self::File(file) => (Some(file), None),
+            Self::Place { file, line, .. } => (Some(file), Some(line)),
+        };
+        let mut fields = serializer.serialize_struct("ConfigOrigin", 3)?;
+        fields.serialize_field("text", &self.short())?;
+        fields.serialize_field("file", &file)?;
+        fields.serialize_field("line", &line)?;
+        fields.end()
+    }
+}
+
+#[cfg(test)]
+impl schemars::JsonSchema for ConfigOrigin {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "OriginDoc".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "Origin of a value: the built-in default, a file, or a flag.",
+            "type": "object",
+            "properties": {
+                "text": {
+                    "description": "`default`, `file:line`, the flag, or the environment variable.",
+                    "type": "string",
+                },
+                "file": { "type": ["string", "null"] },
+                "line": { "description": "Line in the file, from 1.", "type": ["integer", "null"] },
+            },
+            "required": ["text", "file", "line"],
+        })
+    }
+}
+
 impl fmt::Display for ConfigOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -52,10 +90,13 @@ impl fmt::Display for ConfigOrigin {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A problem of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ConfigProblemDoc"))]
 pub struct ConfigProblem {
     pub origin: ConfigOrigin,
-    /// The key; empty if the problem concerns the whole file or the text after a flag.
+    /// The key; empty if the problem concerns a whole file or a flag.
+    #[serde(rename = "key")]
     pub field: String,
     pub message: String,
     /// The fix; empty if the message already says it.

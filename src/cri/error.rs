@@ -20,7 +20,7 @@ pub struct CriError {
 
 impl From<&CriError> for Failure {
     fn from(error: &CriError) -> Self {
-        Self { message: error.to_string(), no_space: error.is_no_space() }
+        Self { message: error.to_string(), no_space: error.is_no_space(), is_of_runtime: true }
     }
 }
 

@@ -64,7 +64,7 @@ impl From<Fault> for Error {
 
 impl From<&Error> for Failure {
     fn from(error: &Error) -> Self {
-        Self { message: error.to_string(), no_space: error.is_no_space() }
+        Self { message: error.to_string(), no_space: error.is_no_space(), ..Self::default() }
     }
 }
 

@@ -323,7 +323,10 @@ impl<'a> Run<'a> {
         if !step.target.is_image() {
             self.problems.push(problem.clone());
         } else if problem.no_space {
-            self.skip_store(step, Failure { message: problem.message.clone(), no_space: true });
+            self.skip_store(
+                step,
+                Failure { message: problem.message.clone(), no_space: true, ..Failure::default() },
+            );
         }
         Answer::Failed(problem, aftermath)
     }

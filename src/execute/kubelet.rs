@@ -164,7 +164,7 @@ fn why_candidate_stays(
     judge: &Judge<'_>,
 ) -> Ruling {
     let rulings = judge.rulings(image_ix);
-    match rulings.into_iter().find(|ruling| ruling.rule == Rule::UsedJustNow && ruling.stays) {
+    match rulings.into_iter().find(|ruling| ruling.rule == Rule::UsedJustNow && ruling.keeps) {
         Some(ruling) => ruling,
         None if part.end == PassEnd::Open => Ruling::ended_early(),
         None if let Some(invalid) = &part.invalid => Ruling::keeps(Rule::Unmeasured, invalid.to_string()),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::cri::CriError;
-use crate::model::plan::{Gain, Step, Target};
+use crate::model::plan::{Failure, Gain, Step, Target};
 use crate::model::refs::Refs;
 use crate::model::{Aftermath, Answer, ImageIx, Inventory, RemovalResult};
 use crate::policy::kubelet::Listing;
@@ -81,13 +81,15 @@ pub struct PreconditionError {
     pub message: String,
     /// A retry may succeed: disk and runtime showed different moments.
     pub is_stale: bool,
+    /// A call of the runtime failed.
+    is_of_runtime: bool,
 }
 
 impl PreconditionError {
     /// An error that a retry does not resolve.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), is_stale: false }
+        Self { message: message.into(), is_stale: false, is_of_runtime: false }
     }
 
     /// An error for damaged records: an object that is missing in them may still exist.
@@ -100,19 +102,20 @@ impl PreconditionError {
     /// An error that a new plan resolves.
     #[must_use]
     pub fn stale(message: impl Into<String>) -> Self {
-        Self { message: message.into(), is_stale: true }
+        Self { is_stale: true, ..Self::new(message) }
     }
 }
 
 impl From<CriError> for PreconditionError {
     fn from(error: CriError) -> Self {
-        Self::new(error.to_string())
+        Self { is_of_runtime: true, ..Self::new(error.to_string()) }
     }
 }
 
 /// An object whose proof failed is not deleted, and the run stops.
 impl From<PreconditionError> for Answer {
     fn from(error: PreconditionError) -> Self {
-        Self::StopRun(error.message.into())
+        let PreconditionError { message, is_of_runtime, .. } = error;
+        Self::StopRun(Failure { message, is_of_runtime, ..Failure::default() })
     }
 }

@@ -36,7 +36,7 @@ names! {
     /// Origin of `first_detected`.
     AgeRule {
         /// The latest creation date of a part of the image on the disk.
-        Making = "making",
+        Creation = "creation",
         /// The first container of the image; the disk has no creation date of any part.
         Container = "container",
         /// The first scan that saw the image; the disk has no plausible date.
@@ -47,7 +47,7 @@ names! {
         /// An earlier scan proved that the image was not in the store, which overrides the dates on the disk.
         AbsentBefore = "absent-before",
         /// The stored evidence cannot be read any more.
-        Lost = "lost",
+        Unreadable = "unreadable",
     }
 }
 
@@ -65,14 +65,14 @@ impl FirstDetection {
     pub fn deciding(&self) -> Option<Evidence> {
         let plausible = self.found.iter().filter(|evidence| is_plausible(evidence.at));
         match self.rule {
-            AgeRule::Making => {
+            AgeRule::Creation => {
                 plausible.filter(|evidence| evidence.kind.is_creation()).max_by_key(|evidence| evidence.at)
             }
             AgeRule::Container => {
                 plausible.filter(|evidence| !evidence.kind.is_creation()).min_by_key(|evidence| evidence.at)
             }
             AgeRule::FutureEvidence => plausible.max_by_key(|evidence| evidence.at),
-            AgeRule::FirstScan | AgeRule::AbsentBefore | AgeRule::Lost => None,
+            AgeRule::FirstScan | AgeRule::AbsentBefore | AgeRule::Unreadable => None,
         }
         .copied()
     }
@@ -101,7 +101,7 @@ pub fn first_detection(
         }
     }
     let (mut first, mut rule) = match (creation, container) {
-        (Some(time), _) => (time, AgeRule::Making),
+        (Some(time), _) => (time, AgeRule::Creation),
         (None, Some(time)) => (time, AgeRule::Container),
         (None, None) => (now.record_time, AgeRule::FirstScan),
     };

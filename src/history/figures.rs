@@ -150,8 +150,8 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
 fn by_owner(keys: &GroupKeys<'_>, fair: &Fair) -> BTreeMap<String, u64> {
     let owners = refs::groups(keys, fair).into_iter();
     let owners = owners.map(|group| match group.kind {
-        GroupKind::Named => (group.name, group.bytes),
-        GroupKind::Nameless | GroupKind::Unused => ("none".to_owned(), group.bytes),
+        GroupKind::Group => (group.name, group.bytes),
+        GroupKind::Unnamed | GroupKind::Unused => ("none".to_owned(), group.bytes),
     });
     let rest = [
         ("build_cache", fair.build_cache),
@@ -166,8 +166,8 @@ fn by_owner(keys: &GroupKeys<'_>, fair: &Fair) -> BTreeMap<String, u64> {
 fn by_namespace(keys: &GroupKeys<'_>, fair: &Fair) -> BTreeMap<String, u64> {
     let groups = refs::groups(keys, fair);
     let groups = groups.into_iter().filter(|group| group.bytes > 0).map(|group| match group.kind {
-        GroupKind::Named => (group.name, group.bytes),
-        GroupKind::Nameless | GroupKind::Unused => (NONE.to_owned(), group.bytes),
+        GroupKind::Group => (group.name, group.bytes),
+        GroupKind::Unnamed | GroupKind::Unused => (NONE.to_owned(), group.bytes),
     });
     largest_namespaces(groups, MAX_NAMESPACES)
 }

@@ -239,7 +239,7 @@ fn life(row: &Row<'_>, store: StoreId) -> rusqlite::Result<Life> {
         image_id: row.get(2)?,
         age: ImageAge {
             first_detected,
-            detection: detection.unwrap_or(FirstDetection { rule: AgeRule::Lost, found: Vec::new() }),
+            detection: detection.unwrap_or(FirstDetection { rule: AgeRule::Unreadable, found: Vec::new() }),
             last_used,
             use_count: count(row.get(10)?),
             life: row.get(3)?,

@@ -16,7 +16,9 @@ pub use confirm::{Confirmation, confirm};
 pub(super) use read::deletion;
 pub use read::{Query, Quiet, RunRow, freed, list, quiet, that_deleted};
 pub use thin::thin;
-pub use types::{BEGUN, Certainty, Command, DeletionRow, Event, RunEnd, RunError, Start, new_id};
+pub use types::{
+    BEGUN, Certainty, Command, DeletionOutcome, DeletionRow, Event, RunEnd, RunError, Start, new_id,
+};
 
 use super::values::{json, micros, signed};
 use crate::model::StoreId;

@@ -193,16 +193,16 @@ fn put(tx: &Transaction<'_>, id: i64, point: &Point) -> rusqlite::Result<()> {
         micros(point.time),
         signed(point.capacity_bytes),
         signed(point.readings),
-        signed(point.used.low),
-        signed(point.used.mean),
-        signed(point.used.high),
-        signed(point.available.low),
-        signed(point.available.mean),
-        signed(point.available.high),
+        signed(point.used.min),
+        signed(point.used.avg),
+        signed(point.used.max),
+        signed(point.available.min),
+        signed(point.available.avg),
+        signed(point.available.max),
         signed(point.inodes),
-        signed(point.inodes_free.low),
-        signed(point.inodes_free.mean),
-        signed(point.inodes_free.high),
+        signed(point.inodes_free.min),
+        signed(point.inodes_free.avg),
+        signed(point.inodes_free.max),
     ])?;
     Ok(())
 }
@@ -264,7 +264,7 @@ fn read_known(row: &Row<'_>) -> rusqlite::Result<KnownFilesystem> {
 
 fn read_point(row: &Row<'_>) -> rusqlite::Result<Point> {
     fn range(row: &Row<'_>, [low, mean, high]: [&str; 3]) -> rusqlite::Result<Range> {
-        Ok(Range { low: unsigned(row, low)?, mean: unsigned(row, mean)?, high: unsigned(row, high)? })
+        Ok(Range { min: unsigned(row, low)?, avg: unsigned(row, mean)?, max: unsigned(row, high)? })
     }
     Ok(Point {
         span: Span::of_seconds(row.get("span")?),

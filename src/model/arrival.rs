@@ -10,6 +10,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use serde::{Serialize, Serializer};
+
+use super::display::two_decimals;
+
 /// A layer as a manifest describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerBlob {
@@ -41,16 +45,20 @@ pub struct StoreContents {
     pub blobs: HashSet<String>,
 }
 
-/// Bytes of an unpacked layer for each compressed byte.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Bytes on the disk for each compressed byte.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RatioDoc"))]
 pub struct Ratio {
     /// Of all layers together.
+    #[serde(serialize_with = "rounded")]
     pub mean: f64,
     /// A tenth of the layers, by compressed bytes, have less.
+    #[serde(serialize_with = "rounded")]
     pub low: f64,
-    /// A tenth of them have more.
+    /// A tenth of the layers, by compressed bytes, have more.
+    #[serde(serialize_with = "rounded")]
     pub high: f64,
-    /// Number of layers that it was computed from; 0: a usual value is assumed.
+    /// Number of layers of the store that it was computed from; 0: a usual ratio is assumed.
     pub layers: usize,
 }
 
@@ -87,6 +95,11 @@ impl Ratio {
         let bytes = (as_float(compressed) * factor).round() as u64;
         bytes
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+fn rounded<S: Serializer>(ratio: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(two_decimals(*ratio))
 }
 
 fn ratio(layer: &KnownLayer) -> f64 {

@@ -8,8 +8,9 @@ use super::names::names;
 /// Evidence on the disk for the time when an image first existed here. Each piece dates one part of the image. The
 /// image in its present form is not older than the latest piece about its creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "EvidenceDoc"))]
 pub struct Evidence {
-    #[serde(rename = "what")]
+    /// `image-record`, `top-layer`, `metadata-directory`, `container` or `pull-record`.
     pub kind: EvidenceKind,
     /// Time of that part, by the node's clock at that time.
     pub at: Timestamp,

@@ -18,7 +18,7 @@ use super::scan_summary::{
 };
 
 names! {
-    /// Kind of a row of growth.
+    /// Kind of a row of growth, or of a row of fair shares by group.
     GrowthKind {
         /// A container; its earlier containers, before it was restarted, count with it.
         Container = "container",
@@ -27,7 +27,7 @@ names! {
         /// A group with a name.
         Group = "group",
         /// Images without a name; or containers in no namespace, and their images.
-        Nameless = "none",
+        Unnamed = "unnamed",
         /// Images that several groups use, in a grouping by namespace or owner.
         Several = "several",
         /// Images that no container uses, in a grouping by namespace or owner.
@@ -258,7 +258,7 @@ impl<'a> Division<'a> {
             GroupBy::Container => (GrowthKind::Container, user.name.clone(), user.namespace.clone()),
             GroupBy::Namespace => match &user.namespace {
                 Some(namespace) => key(GrowthKind::Group, namespace),
-                None => key(GrowthKind::Nameless, ""),
+                None => key(GrowthKind::Unnamed, ""),
             },
             GroupBy::Owner => key(GrowthKind::Group, &user.owner),
             GroupBy::Repository => group(scan.image_of(user).map(repository)),
@@ -299,7 +299,7 @@ impl<'a> Division<'a> {
 }
 
 fn group(name: Option<&str>) -> RowKey {
-    name.map_or_else(|| key(GrowthKind::Nameless, ""), |name| key(GrowthKind::Group, name))
+    name.map_or_else(|| key(GrowthKind::Unnamed, ""), |name| key(GrowthKind::Group, name))
 }
 
 #[cfg(test)]

@@ -17,17 +17,19 @@ pub struct PinReason {
     pub undo: Option<String>,
     /// It pins a manifest list that contains the image. The list needs the image, but not under any name.
     pub is_of_list: bool,
+    /// Pod sandboxes are made from the image: the next pod needs it.
+    pub is_of_sandboxes: bool,
 }
 
 impl PinReason {
     pub fn new(text: String, undo: String) -> Self {
-        Self { text, undo: Some(undo), is_of_list: false }
+        Self { undo: Some(undo), ..Self::from(text) }
     }
 }
 
 impl<T: Into<String>> From<T> for PinReason {
     fn from(text: T) -> Self {
-        Self { text: text.into(), undo: None, is_of_list: false }
+        Self { text: text.into(), undo: None, is_of_list: false, is_of_sandboxes: false }
     }
 }
 

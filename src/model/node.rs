@@ -5,42 +5,45 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 
 use super::ids::{FilesystemIx, NodeIx, StoreIx};
+use super::names::names;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum NodeKind {
-    /// A layer of containers/storage: its directory, tar-split and layer data.
-    Layer,
-    /// A snapshot directory of containerd.
-    Snapshot,
-    /// A blob in containerd's content store.
-    Blob,
-    /// A layer in a cache beside containerd's root, which is not deleted with an image.
-    CachedLayer,
-    /// An image's own files: manifest, configuration, signatures.
-    ImageMetadata,
-    /// A container's own files (`userdata` and the like), without its writable layer.
-    ContainerMetadata,
-    /// Inodes with hard links in several other nodes. They are freed when all those nodes are deleted.
-    SharedInodes,
-    /// Extents that several other nodes share by reflink. They are freed when all those nodes are deleted. `bytes`
-    /// is 0, since `st_blocks` has counted them in each of the nodes.
-    SharedExtents,
-    /// Inode chunks of an XFS in which several other nodes have inodes. The filesystem frees them when all those
-    /// nodes are deleted. Only `frees_bytes` is not 0.
-    SharedInodeChunks,
-    /// Files without a record: an orphaned directory, an abandoned staging area, a temporary file.
-    Orphan,
-    /// Temporary files of the store's tools outside the store. They do not count in its bytes.
-    TemporaryFile,
-    /// The store's own bookkeeping: record files, locks, link directories.
-    StoreMetadata,
-    /// Record files of the store. Every deletion replaces them by new inodes.
-    StoreRecords,
-    /// Something else below the store's root, named by the node's id.
-    Other,
-    /// Files in the store whose owner is unknown: the records that would name it, or the layout of a snapshotter or
-    /// driver, cannot be read.
-    Unknown,
+names! {
+    /// Kind of a node. Documents contain only layers, snapshots and blobs.
+    NodeKind {
+        /// A layer of containers/storage: its directory, tar-split and layer data.
+        Layer = "layer",
+        /// A snapshot directory of containerd.
+        Snapshot = "snapshot",
+        /// A blob in containerd's content store.
+        Blob = "blob",
+        /// A layer in a cache beside containerd's root, which is not deleted with an image.
+        CachedLayer = "cached-layer",
+        /// An image's own files: manifest, configuration, signatures.
+        ImageMetadata = "image-metadata",
+        /// A container's own files (`userdata` and the like), without its writable layer.
+        ContainerMetadata = "container-metadata",
+        /// Inodes with hard links in several other nodes. They are freed when all those nodes are deleted.
+        SharedInodes = "shared-inodes",
+        /// Extents that several other nodes share by reflink. They are freed when all those nodes are deleted. `bytes`
+        /// is 0, since `st_blocks` has counted them in each of the nodes.
+        SharedExtents = "shared-extents",
+        /// Inode chunks of an XFS in which several other nodes have inodes. The filesystem frees them when all those
+        /// nodes are deleted. Only `frees_bytes` is not 0.
+        SharedInodeChunks = "shared-inode-chunks",
+        /// Files without a record: an orphaned directory, an abandoned staging area, a temporary file.
+        Orphan = "orphan",
+        /// Temporary files of the store's tools outside the store. They do not count in its bytes.
+        TemporaryFile = "temporary-file",
+        /// The store's own bookkeeping: record files, locks, link directories.
+        StoreMetadata = "store-metadata",
+        /// Record files of the store. Every deletion replaces them by new inodes.
+        StoreRecords = "store-records",
+        /// Something else below the store's root, named by the node's id.
+        Other = "other",
+        /// Files in the store whose owner is unknown: the records that would name it, or the layout of a snapshotter or
+        /// driver, cannot be read.
+        Unknown = "unknown",
+    }
 }
 
 impl NodeKind {
@@ -50,13 +53,12 @@ impl NodeKind {
         matches!(self, Self::Layer | Self::Snapshot | Self::Blob)
     }
 
-    /// Returns the word for a layer of this kind in documents.
+    /// Returns the kind of a layer in documents: a cached layer is a layer.
     #[must_use]
-    pub fn layer_name(self) -> &'static str {
+    pub fn of_layer(self) -> Self {
         match self {
-            Self::Snapshot => "snapshot",
-            Self::Blob => "blob",
-            _ => "layer",
+            Self::Snapshot | Self::Blob => self,
+            _ => Self::Layer,
         }
     }
 }

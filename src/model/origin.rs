@@ -1,6 +1,7 @@
 //! Origin of an image: a registry, a build, or an archive. Pure.
 
 use jiff::Timestamp;
+use serde::Serialize;
 
 use super::names::names;
 
@@ -22,17 +23,21 @@ names! {
     }
 }
 
-/// Origin of an image, with its evidence on the disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Way in which an image came to this node, with the evidence on the disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ImageOriginDoc"))]
 pub struct Origin {
+    /// `pulled`, `built`, `loaded`, `preloaded` or `unknown`.
     pub kind: OriginKind,
-    /// Registry and repository that provided it, for example `quay.io/team/app`.
+    /// Registry and repository that provided it, for example `quay.io/team/app`; null if unknown or not pulled.
     pub registry: Option<String>,
     /// Time at which it was last known to come from there.
+    #[serde(rename = "at")]
     pub time: Option<Timestamp>,
-    /// Clause for messages: the evidence.
+    /// Evidence on the disk, as a clause.
     pub evidence: String,
     /// The origin is unknown because evidence is missing or cannot be read: the image may be one that was never pulled.
+    #[serde(skip)]
     pub is_doubtful: bool,
 }
 

@@ -34,6 +34,14 @@ names! {
     }
 }
 
+impl TargetKind {
+    /// Returns the kind of an image: an artifact, or else an image.
+    #[must_use]
+    pub fn of_image(inventory: &Inventory, image_ix: ImageIx) -> Self {
+        if inventory.is_artifact(image_ix) { Self::Artifact } else { Self::Image }
+    }
+}
+
 names! {
     /// Reason for a deletion, as documents and records contain it.
     Reason {
@@ -124,7 +132,7 @@ impl Target {
     pub fn image(inventory: &Inventory, image_ix: ImageIx) -> Self {
         let image = &inventory[image_ix];
         Self {
-            kind: if inventory.is_artifact(image_ix) { TargetKind::Artifact } else { TargetKind::Image },
+            kind: TargetKind::of_image(inventory, image_ix),
             store: Some(StoreId::of(&inventory[image.store])),
             id: image.id.to_string(),
             names: image.names.clone(),
@@ -163,15 +171,15 @@ impl Target {
     }
 }
 
-/// Action on a target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Action {
-    Delete,
-    /// Its state is unknown: stop it first, and keep it if that fails.
-    StopAndDelete,
-    /// Repair its records. Frees nothing.
-    Repair,
+names! {
+    /// Action on a target.
+    Action {
+        Delete = "delete",
+        /// Its state is unknown: stop it first, and keep it if that fails.
+        StopAndDelete = "stop-and-delete",
+        /// Repair its records. Frees nothing.
+        Repair = "repair",
+    }
 }
 
 /// Size that is freed on one filesystem.
@@ -337,6 +345,9 @@ pub struct Kept {
     pub rule: Rule,
     /// Clause for messages.
     pub detail: String,
+    /// The rule kept it after the run began, although the plan was to delete it.
+    #[serde(default)]
+    pub since_run_began: bool,
     /// Bytes that the deletion of this object alone would free.
     #[serde(default)]
     pub frees_bytes: u64,
@@ -347,8 +358,8 @@ pub struct Kept {
 
 impl Kept {
     #[must_use]
-    pub fn new(target: Target, Ruling { rule, detail, .. }: Ruling) -> Self {
-        Self { target, rule, detail, frees_bytes: 0, until: None }
+    pub fn new(target: Target, Ruling { rule, detail, since_run_began, .. }: Ruling) -> Self {
+        Self { target, rule, detail, since_run_began, frees_bytes: 0, until: None }
     }
 }
 
@@ -373,11 +384,14 @@ names! {
 }
 
 /// Reason why an attempt failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     pub message: String,
     /// It failed because space, inodes or quota ran out: the disk is the cause, not the target.
     pub no_space: bool,
+    /// A call of the runtime failed.
+    #[serde(default)]
+    pub is_of_runtime: bool,
 }
 
 impl Failure {
@@ -391,7 +405,7 @@ impl Failure {
 
 impl From<String> for Failure {
     fn from(message: String) -> Self {
-        Self { message, no_space: false }
+        Self { message, ..Self::default() }
     }
 }
 
@@ -424,6 +438,9 @@ pub struct Problem {
     /// See [`Failure::no_space`].
     #[serde(skip)]
     pub no_space: bool,
+    /// See [`Failure::is_of_runtime`].
+    #[serde(skip)]
+    pub is_of_runtime: bool,
     /// Filesystem that lacks space, if known.
     #[serde(skip)]
     pub filesystem: Option<FilesystemIx>,
@@ -437,13 +454,14 @@ pub struct Problem {
 impl Problem {
     #[must_use]
     pub fn new(id: Option<String>, phase: Phase, failure: impl Into<Failure>) -> Self {
-        let Failure { message, no_space } = failure.into();
+        let Failure { message, no_space, is_of_runtime } = failure.into();
         Self {
             id,
             phase,
             message,
             hint: None,
             no_space,
+            is_of_runtime,
             filesystem: None,
             in_part: false,
             measured_bytes: None,
@@ -478,7 +496,7 @@ pub enum PassEnd {
 }
 
 /// Part of a plan that concerns one filesystem.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FilesystemPlan {
     /// Position in [`Plan::mounts`].
     pub filesystem: FilesystemIx,

@@ -1,6 +1,6 @@
 //! Rules of the policies, and the ruling of a rule on an object.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::names::names;
 
@@ -48,9 +48,8 @@ names! {
         FreesNothing = "frees-nothing",
         /// Its filesystem has invalid numbers.
         Unmeasured = "unmeasured",
-        /// A removal was tried, but the object still exists. (The outcome `refused` of a run is different: such a
-        /// run did not begin.)
-        RemovalFailed = "refused",
+        /// A removal was tried, but the object still exists.
+        RemovalFailed = "removal-failed",
         /// The run ended before its turn.
         RunEnded = "run-ended",
         /// It is running.
@@ -72,7 +71,7 @@ names! {
         /// The list of pods is unknown.
         PodsUnknown = "pods-unknown",
         /// Its pod still exists.
-        PodKnown = "pod-known",
+        PodExists = "pod-exists",
         /// Its name is not that of a pod's log.
         NotAPod = "not-a-pod",
         /// A process has it open.
@@ -82,9 +81,9 @@ names! {
         /// It cannot be read.
         Unreadable = "unreadable",
         /// Its container still exists.
-        ContainerExists = "container-there",
+        ContainerExists = "container-exists",
         /// It is a link to an existing log.
-        LinkTargetExists = "leads-somewhere",
+        LinkTargetExists = "link-target-exists",
         /// The runtime does not report the state of its container.
         RuntimeUnknown = "runtime-unknown",
         /// A proof that its deletion requires is missing.
@@ -92,23 +91,26 @@ names! {
     }
 }
 
-/// The ruling of one rule.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Ruling of one rule on an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RulingDoc"))]
 pub struct Ruling {
+    /// Name of the rule.
     pub rule: Rule,
-    /// The rule keeps the target.
-    pub stays: bool,
+    /// True if the rule keeps the object.
+    pub keeps: bool,
+    /// Reason in words.
     pub detail: String,
+    /// It was made on a planned deletion after the run began.
+    #[serde(skip)]
+    pub since_run_began: bool,
 }
-
-/// Start of the detail of a ruling that was made after the run began.
-pub const SINCE_RUN_BEGAN: &str = "since the run began: ";
 
 impl Ruling {
     /// Creates the ruling of a rule that keeps an object.
     #[must_use]
     pub fn keeps(rule: Rule, detail: impl Into<String>) -> Self {
-        Self { rule, stays: true, detail: detail.into() }
+        Self { rule, keeps: true, detail: detail.into(), since_run_began: false }
     }
 
     /// Creates the ruling on a candidate that the run did not reach.
@@ -120,6 +122,25 @@ impl Ruling {
     /// Marks a ruling on a planned deletion that was made after the run began.
     #[must_use]
     pub fn since_run_began(self) -> Self {
-        Self { detail: format!("{SINCE_RUN_BEGAN}{}", self.detail), ..self }
+        Self { detail: format!("since the run began: {}", self.detail), since_run_began: true, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_of_a_rule_is_its_variant() {
+        for rule in Rule::ALL {
+            let mut name = String::new();
+            for letter in format!("{rule:?}").chars() {
+                if letter.is_uppercase() && !name.is_empty() {
+                    name.push('-');
+                }
+                name.extend(letter.to_lowercase());
+            }
+            assert_eq!(rule.as_str(), name);
+        }
     }
 }

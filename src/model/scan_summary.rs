@@ -225,7 +225,7 @@ impl ScanSummary {
             let entry = SummaryEntry {
                 bytes: Refs::alone(inventory, ix.into()).bytes,
                 extra: u64::from(refs.refcount(ix.into())),
-                name: layer_name(node.kind.layer_name(), image),
+                name: layer_name(node.kind.of_layer().as_str(), image),
             };
             add(&places[node.store.get()], SummaryKind::Layer, node.id.clone(), entry);
         }

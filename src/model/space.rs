@@ -116,8 +116,8 @@ fn share(part: u64, whole: u64) -> f64 {
     part as f64 * 100.0 / whole as f64
 }
 
-/// Targets that have started and must be reached.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Targets that have started and must be reached. Documents list their names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Started {
     /// Percentage of the bytes used.
     pub used: bool,
@@ -142,11 +142,12 @@ impl Started {
             inodes: self.inodes || other.inodes,
         }
     }
+}
 
-    #[must_use]
-    pub fn names(self) -> Vec<&'static str> {
+impl Serialize for Started {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let all = [(self.used, "used"), (self.free, "free"), (self.inodes, "inodes")];
-        all.into_iter().filter(|(started, _)| *started).map(|(_, name)| name).collect()
+        serializer.collect_seq(all.into_iter().filter(|(started, _)| *started).map(|(_, name)| name))
     }
 }
 

@@ -75,11 +75,11 @@ impl<'a> Judge<'a> {
     #[must_use]
     pub fn kept(&self, image_ix: ImageIx) -> Option<Ruling> {
         let rules = Rule::ALL.iter().filter(|rule| !self.waived.contains(rule));
-        rules.filter_map(|rule| self.ruling(*rule, image_ix)).find(|ruling| ruling.stays)
+        rules.filter_map(|rule| self.ruling(*rule, image_ix)).find(|ruling| ruling.keeps)
     }
 
     fn ruling(&self, rule: Rule, image_ix: ImageIx) -> Option<Ruling> {
-        let (stays, detail) = match self.apply(rule, image_ix)? {
+        let (keeps, detail) = match self.apply(rule, image_ix)? {
             RuleAnswer::Keep(detail) => (true, detail),
             RuleAnswer::Pass(_) if self.input.policy.protect.unread.contains(&rule) => {
                 (true, "unknown, since a file of the node cannot be read (see pinned)".to_owned())
@@ -89,7 +89,7 @@ impl<'a> Judge<'a> {
                 None => (false, detail),
             },
         };
-        Some(Ruling { rule, stays, detail })
+        Some(Ruling { rule, keeps, detail, since_run_began: false })
     }
 
     /// Returns the detail of the rule if it keeps a manifest list that contains the image, itself or in another list.
@@ -187,7 +187,7 @@ impl<'a> Judge<'a> {
             | Rule::Newest
             | Rule::HasContainers
             | Rule::PodsUnknown
-            | Rule::PodKnown
+            | Rule::PodExists
             | Rule::NotAPod
             | Rule::Open
             | Rule::Mounted

@@ -99,7 +99,7 @@ string_schema!(ThresholdName);
 
 /// A usage threshold.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "MarkDoc"))]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ThresholdDoc"))]
 pub struct DiskThreshold {
     /// Event at the threshold: `image GC high` (deletion starts here), `image GC low` (deletion ends here), `hard
     /// eviction (imagefs.available)`.

@@ -204,7 +204,7 @@ fn stopped_unlinking_is_finished_by_next_run() {
     let [(name, outcome, _)] = &outcomes(&node)[..] else { panic!("{:?}", outcomes(&node)) };
     assert_eq!(
         (name, outcome.as_str()),
-        (&small::name("other"), "gone"),
+        (&small::name("other"), "deleted"),
         "its record is gone, that is proven"
     );
     let history = node.json(&["history"]);
@@ -242,7 +242,7 @@ fn wait_for_late_frees_ends() {
     let document = ended_by(Signal::SIGTERM, child);
     drop(held);
     assert_eq!(document["outcome"], "failed", "{document:#}");
-    assert_eq!(outcomes(&node)[0].1, "gone");
+    assert_eq!(outcomes(&node)[0].1, "deleted");
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn killed_run_is_finished() {
     let history = node.run(&["history"]).expect_code(0).stdout;
     assert!(history.contains(&format!("unknown: {other}: started")), "{history}");
     node.scan();
-    assert_eq!(outcomes(&node), [(other, "gone".to_owned(), true)]);
+    assert_eq!(outcomes(&node), [(other, "deleted".to_owned(), true)]);
 
     // A run that was killed before it changed anything.
     let held = hold_layers(&node);

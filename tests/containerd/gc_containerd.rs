@@ -497,7 +497,7 @@ fn full_btrfs_needs_the_reserve_file() {
     let errors = list(&real, "/errors");
     assert_eq!(errors.len(), 1, "{real:#}");
     assert!(text(&errors[0], "/message").contains("no space left on device"), "{real:#}");
-    let refused = list(&real, "/kept").iter().filter(|image| image["rule"] == "refused").count();
+    let refused = list(&real, "/kept").iter().filter(|image| image["rule"] == "removal-failed").count();
     assert_eq!(refused, 1, "{real:#}");
     assert_recorded(&node, &real);
 

@@ -116,14 +116,14 @@ fn killed_run_is_finished_by_the_next() {
     let layers = || std::fs::read_dir(node.store.root().join("overlay")).unwrap().count();
     let before = layers();
     node.run(&["scan"]);
-    assert_eq!(begun(&node.json(&["history"])), "gone", "its layers are left");
+    assert_eq!(begun(&node.json(&["history"])), "deleted", "its layers are left");
     let words = ["gc", "--via", "direct", "--high", "99", "--low", "98", "-y", "--format", "json"];
     let next = node::document(node.run(&words).expect_code(0));
     assert!(next["resumed"].as_u64().unwrap() > 0, "{next:#}");
     assert!(layers() < before);
     let history = node.json(&["history"]);
     let first = list(&history, "/runs").last().unwrap();
-    assert_eq!(text(list(first, "/deleted").last().unwrap(), "/outcome"), "gone", "{history:#}");
+    assert_eq!(text(list(first, "/deleted").last().unwrap(), "/outcome"), "deleted", "{history:#}");
     edit::whole(&node.store);
 }
 
@@ -176,10 +176,10 @@ fn killed_sweep_records_each_deletion() {
     node.run(&["scan"]);
     let recorded = deletions(&node);
     assert_eq!(recorded.len(), gone, "{recorded:?}");
-    assert!(recorded.iter().all(|(outcome, _)| outcome == "gone"), "{recorded:?}");
+    assert!(recorded.iter().all(|(outcome, _)| outcome == "deleted"), "{recorded:?}");
     node.run(&SWEEP).expect_code(0);
     assert_eq!(left(&node, &orphans), 0);
-    let mut expected: Vec<_> = orphans.into_iter().map(|id| ("gone".to_owned(), id)).collect();
+    let mut expected: Vec<_> = orphans.into_iter().map(|id| ("deleted".to_owned(), id)).collect();
     expected.sort();
     assert_eq!(deletions(&node), expected);
     edit::whole(&node.store);

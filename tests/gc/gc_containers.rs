@@ -260,7 +260,7 @@ fn one_run_deletes_exactly_dead_containers() {
         (&hand.sandbox, "has-containers"),
         ("app/1.log", "open"),
         ("of-another-program", "not-a-pod"),
-        (&web_logs, "pod-known"),
+        (&web_logs, "pod-exists"),
     ] {
         let found =
             ran.plan.kept.iter().find(|kept| kept.target.id.contains(id)).map(|kept| kept.rule.as_str());

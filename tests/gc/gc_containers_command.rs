@@ -74,8 +74,11 @@ fn containers_are_deleted_before_their_images() {
     assert!(!deleted(&off).contains(&name(0)), "{off:#}");
 
     let explained = node.json(0, &["explain", &node.dead]);
-    assert_eq!((text(&explained, "/subject"), &explained["fate"]["goes"]), ("container", &Value::Bool(true)));
-    assert_eq!(text(&explained, "/fate/detail"), "its pod is gone");
+    assert_eq!(
+        (text(&explained, "/subject"), &explained["decision"]["would_delete"]),
+        ("container", &Value::Bool(true))
+    );
+    assert_eq!(text(&explained, "/decision/detail"), "its pod is gone");
     let explained = node.json(0, &["explain", &node.sandbox]);
     assert_eq!(text(&explained, "/subject"), "container", "{explained:#}");
 

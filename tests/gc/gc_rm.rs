@@ -117,7 +117,7 @@ fn unknown_or_kept_images_are_reported() {
     // The removal fails: reported, backed off for gc, and tried again by name.
     node.server.behave(|behaviour| behaviour.removals = vec![(name(2), Removal::Fail)]);
     let refused = node.json(1, &["rm", &name(2)]);
-    assert_eq!(rule(&refused, &name(2)), "refused");
+    assert_eq!(rule(&refused, &name(2)), "removal-failed");
     let gc = node.json(4, &["gc", "--dry-run", "--high", "1", "--low", "0"]);
     assert_eq!(rule(&gc, &name(2)), "backing-off");
     node.server.behave(|behaviour| behaviour.removals.clear());

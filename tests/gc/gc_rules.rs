@@ -29,7 +29,7 @@ fn rules_set_ages_of_images() {
     let rule = |image: usize, number: usize| -> Value {
         let document = node.json(0, &["explain", &name(image), "--config", &config]);
         let rule = list(&document, "/rules").iter().find(|rule| rule["rule"] == "min-age").unwrap();
-        assert_eq!(rule["verdict"] == "stay", number == 5, "{document:#}");
+        assert_eq!(rule["keeps"] == true, number == 5, "{document:#}");
         document
     };
     let by_rule = |document: &Value, key: &str, line: usize| {
@@ -40,8 +40,10 @@ fn rules_set_ages_of_images() {
     assert_eq!(document["age_limits"]["min_age_seconds"], 60 * 24 * 3600);
     by_rule(&document, "/age_limits/min_age_rule", 6);
     by_rule(&document, "/age_limits/max_age_rule", 6);
-    assert_eq!(document["fate"]["rule"], "min-age");
-    assert!(text(&document, "/fate/detail").contains(&format!("by the rule reg.local/old-1:* ({config}:6)")));
+    assert_eq!(document["decision"]["rule"], "min-age");
+    assert!(
+        text(&document, "/decision/detail").contains(&format!("by the rule reg.local/old-1:* ({config}:6)"))
+    );
     let document = rule(0, 0);
     assert_eq!(document["age_limits"]["max_age_seconds"], Value::Null);
     by_rule(&document, "/age_limits/max_age_rule", 3);
@@ -105,10 +107,10 @@ fn declared_set_is_kept_or_stops_the_run() {
         assert!(check["status"] == "warning" && text(check, "/message").contains(why), "{check:#}");
         assert!(of_name("gc").all(|check| check["status"] == "warning"), "{checks:#}");
         let explained = run(&["explain", &name(1), "--format", "json"]).expect_code(0).json();
-        assert_eq!(explained["fate"]["rule"], "pinned", "{explained:#}");
+        assert_eq!(explained["decision"]["rule"], "pinned", "{explained:#}");
         let sentence = format!("{}{why}", file.display());
         assert!(
-            text(&explained, "/fate/detail").starts_with(&format!("pinned: {sentence}")),
+            text(&explained, "/decision/detail").starts_with(&format!("pinned: {sentence}")),
             "{explained:#}"
         );
     }

@@ -135,7 +135,7 @@ fn signal_leaves_deletion_to_next_run() {
         assert_eq!(document["outcome"], "failed");
         assert_eq!(deleted(&document), names([first]), "{signal}: {document:#}");
         assert!(list(&document, "/errors").iter().any(|error| error["step"] == "stop"), "{document:#}");
-        let expected = [(first, "gone"), (second, "unknown")]
+        let expected = [(first, "deleted"), (second, "unknown")]
             .map(|(number, outcome)| (name(number), outcome.to_owned(), false));
         assert_eq!(outcomes(&node.history()[0]), expected, "{signal}");
     }
@@ -245,14 +245,14 @@ fn failed_images_back_off_longer_each_time() {
     let first = node.json(0, &GC);
     assert_eq!(first["outcome"], "reached", "{first:#}");
     assert_eq!(deleted(&first)[..2], names([3, 4]), "the late removal has happened: {first:#}");
-    assert_eq!(of_rule(&first, "refused").len(), 3, "{first:#}");
+    assert_eq!(of_rule(&first, "removal-failed").len(), 3, "{first:#}");
     for (number, words) in [(0, "input/output error"), (1, "still exists"), (2, "device or resource busy")] {
         // One name of the third is gone: half of the removal failed.
         let there = node.names();
         let second = number == 2 && there.iter().any(|other| other == SECOND);
         let id = node.id(&if second { SECOND.to_owned() } else { name(number) });
         let kept = list(&first, "/kept").iter().find(|kept| kept["id"] == id.as_str()).unwrap();
-        assert_eq!(kept["rule"], "refused");
+        assert_eq!(kept["rule"], "removal-failed");
         assert!(text(kept, "/detail").contains(words), "{kept:#}");
         let error = list(&first, "/errors").iter().find(|error| error["id"] == id.as_str()).unwrap();
         assert!(text(error, "/message").contains(words), "{error:#}");
@@ -294,7 +294,7 @@ fn failed_images_back_off_longer_each_time() {
             let config =
                 node.config("[protect]\nnames = [\"reg.local/old-[4-9]*\", \"reg.local/old-1[01]*\"]\n");
             let again = node.json(4, &[&ALL[..], &["--config", &config]].concat());
-            assert_eq!(of_rule(&again, "refused").len(), 3, "{again:#}");
+            assert_eq!(of_rule(&again, "removal-failed").len(), 3, "{again:#}");
             assert_eq!(list(&again, "/deleted").len(), 0);
         }
     }
@@ -328,7 +328,7 @@ fn undeletable_old_image_does_not_block_space_pass() {
     node.server.behave(|behaviour| behaviour.removals = vec![(name(0), Removal::Fail)]);
     node.make_room();
     let failed = node.run(&[&words[..], &["--format", "json"]].concat()).json();
-    assert_eq!(rule(&failed, &name(0)), "refused", "{failed:#}");
+    assert_eq!(rule(&failed, &name(0)), "removal-failed", "{failed:#}");
     // By age alone: the image that is left backs off, and that is not a failure of the run.
     let again = node.json(0, &words);
     assert_eq!(rule(&again, &name(0)), "backing-off");

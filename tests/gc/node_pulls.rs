@@ -37,12 +37,13 @@ fn image_being_pulled_by_kubelet_is_kept() {
     fs::write(pulled.join(format!("sha256-{}", "1".repeat(64))), record.to_string()).unwrap();
     node.run(&["scan", "-q", config[0], config[1]]).expect_code(0);
     let explained = node.json(&["explain", config[0], config[1], &small::name("other")]);
-    let remembered = &explained["remembered"];
+    let remembered = &explained["records"];
     let evidence = remembered["evidence"].as_array().unwrap().iter();
     let evidence: Vec<_> = evidence.filter(|row| row["kind"] == "pull-record").collect();
     assert_eq!(evidence.len(), 1, "{remembered}");
-    let told = (&evidence[0]["at"], &evidence[0]["decides"], &remembered["rule"]);
-    assert_eq!(told, (&json!("2026-03-01T10:00:00Z"), &json!(false), &json!("making")), "it may be older");
+    let told = (&evidence[0]["at"], &remembered["rule"]);
+    assert_eq!(told, (&json!("2026-03-01T10:00:00Z"), &json!("creation")), "it may be older");
+    assert_ne!(remembered["decided_by"]["kind"], "pull-record", "{remembered}");
     for name in ["other", "b"] {
         past::set_first_detected(&node.state, &small::name(name), 50);
     }

@@ -135,7 +135,7 @@ fn rules(request: &Request) -> BTreeMap<String, Vec<&'static str>> {
     });
     let mut kept = BTreeMap::new();
     for (image_ix, image) in inventory.images.iter().enumerate() {
-        let rulings = judge.rulings(image_ix.into()).into_iter().filter(|ruling| ruling.stays);
+        let rulings = judge.rulings(image_ix.into()).into_iter().filter(|ruling| ruling.keeps);
         let rules: Vec<_> = rulings.map(|ruling| ruling.rule.as_str()).collect();
         for name in &image.names {
             kept.insert(name.clone(), rules.clone());

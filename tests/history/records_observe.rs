@@ -114,7 +114,7 @@ fn second_life_follows_the_first() {
     assert_eq!((seen.images_come, seen.images_gone), (1, 0));
     let first = rig.life(1).unwrap();
     assert_eq!(first.age.first_detected, at(-10 * HOUR));
-    assert_eq!(first.age.detection.rule, AgeRule::Making);
+    assert_eq!(first.age.detection.rule, AgeRule::Creation);
     assert_eq!(first.age.detection.found, image(1, -10 * HOUR).evidence);
     assert_eq!((first.age.last_used, first.age.use_count, first.age.life), (None, 0, 1));
     assert_eq!((first.age.basis, first.age.counted_from), (Basis::Records, at(-10 * HOUR)));
@@ -357,7 +357,7 @@ fn invalid_rows_do_not_affect_others() {
         })
         .unwrap();
     let life = rig.life(1).unwrap();
-    assert_eq!((life.age.detection.rule, life.names.len()), (AgeRule::Lost, 0));
+    assert_eq!((life.age.detection.rule, life.names.len()), (AgeRule::Unreadable, 0));
     assert_eq!(life.age.first_detected, at(-HOUR));
     rig.see(600, |seen| {
         seen.images = vec![image(1, -HOUR), image(2, -HOUR)];

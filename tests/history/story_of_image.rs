@@ -45,8 +45,11 @@ fn gone_image_has_a_story() {
     let gone = shown(&node, &["explain", &other]);
     assert!(gone.contains("not there now: deleted by rm 20") && gone.contains(" (freed "), "{gone}");
     let gone = explain(&node, &other);
-    assert_eq!((text(&gone, "/subject"), text(&gone, "/absent/0/presence")), ("absent-image", "gone"));
-    let run_id = text(&gone, "/absent/0/lives/0/deletion/run_id").to_owned();
+    assert_eq!(
+        (text(&gone, "/subject"), text(&gone, "/earlier_images/0/presence")),
+        ("absent-image", "absent")
+    );
+    let run_id = text(&gone, "/earlier_images/0/lives/0/deletion/run_id").to_owned();
     let gone = shown(&node, &["explain", &b]);
     assert!(gone.contains("not there now: removed by another program after the scan of 20"), "{gone}");
 
@@ -55,8 +58,8 @@ fn gone_image_has_a_story() {
     node.scan();
     for reference in [b.as_str(), "small/b:1", "b:1", &digest, &id, &id[..12]] {
         let gone = explain(&node, reference);
-        assert_eq!(text(&gone, "/absent/0/id"), id, "{reference}: {gone:#}");
-        assert_eq!(text(&gone, "/absent/0/lives/0/ended_by"), "other", "{gone:#}");
+        assert_eq!(text(&gone, "/earlier_images/0/id"), id, "{reference}: {gone:#}");
+        assert_eq!(text(&gone, "/earlier_images/0/lives/0/ended_by"), "other", "{gone:#}");
         let history = node.json(&["history", reference]);
         assert_eq!(text(&history, "/images/0/id"), id, "{reference}: {history:#}");
     }
@@ -66,7 +69,7 @@ fn gone_image_has_a_story() {
 
     // The image that is back tells of its earlier life.
     let back = explain(&node, &other);
-    let earlier = &list(&back, "/remembered/earlier_lives")[0];
+    let earlier = &list(&back, "/records/earlier_lives")[0];
     assert_eq!(
         (text(earlier, "/ended_by"), text(earlier, "/deletion/run_id")),
         ("layersweep", run_id.as_str())
@@ -91,8 +94,8 @@ fn gone_image_has_a_story() {
     node.store.podman(["untag", &small::name("a2"), &small::name("a2")]);
     for scanned in [false, true] {
         let renamed = explain(&node, "a2:1");
-        assert_eq!(text(&renamed, "/absent/0/presence"), "renamed", "{scanned}: {renamed:#}");
-        assert_eq!(texts(&renamed, "/absent/0/names_now"), ["localhost/small/moved:1"]);
+        assert_eq!(text(&renamed, "/earlier_images/0/presence"), "renamed", "{scanned}: {renamed:#}");
+        assert_eq!(texts(&renamed, "/earlier_images/0/names_now"), ["localhost/small/moved:1"]);
         node.scan();
     }
     let renamed = shown(&node, &["explain", "a2:1"]);

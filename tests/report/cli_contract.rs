@@ -614,7 +614,7 @@ fn explain_knows_names_ids_prefixes_and_paths() {
         let said = explain(&bed, subject).expect_code(0).json();
         assert_eq!(said["subject"], "layer", "{subject}");
         assert_eq!(said["id"], top, "{subject}");
-        assert_eq!(text(&said, "/held_by/0/id"), id, "{subject}");
+        assert_eq!(text(&said, "/used_by/0/id"), id, "{subject}");
     }
     // An unknown name is not a usage error, as for `rm` and `pin remove`.
     let missing = bed.store.root().join("overlay/none");

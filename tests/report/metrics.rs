@@ -200,7 +200,7 @@ fn changing_commands_write_metrics() {
     assert_eq!(file.one("gc_deletions_total", &rm), 1.0);
     assert_eq!(file.one("gc_predicted_bytes_total", &rm), float(number(deleted, "/predicted_bytes")));
     // Other tests write to this filesystem. What such a measurement says does not count.
-    let field = if deleted["others_wrote"] == true { "predicted_bytes" } else { "measured_bytes" };
+    let field = if deleted["disturbed"] == true { "predicted_bytes" } else { "measured_bytes" };
     assert_eq!(file.one("gc_freed_bytes_total", &rm), deleted[field].as_f64().unwrap().max(0.0));
     assert_eq!(file.one("gc_runs_total", &[("command", "rm"), ("outcome", "reached")]), 1.0);
     assert_eq!(file.one("gc_last_run_outcome", &[("command", "rm"), ("outcome", "reached")]), 1.0);

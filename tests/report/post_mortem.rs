@@ -239,7 +239,7 @@ fn exercise(fs: Fs, read_only: &str) {
     // The rest belongs to the filesystem itself: logs, tables, trees.
     assert!(sum("other") < 40 * MIB, "{parts:#?}");
     let marks: Vec<_> =
-        list(&filesystems[0], "/marks").iter().map(|mark| mark["percent"].as_f64().unwrap()).collect();
+        list(&filesystems[0], "/thresholds").iter().map(|mark| mark["percent"].as_f64().unwrap()).collect();
     // With those for inodes, 85 and 90.
     assert_eq!(marks, [70.0, 75.0, 80.0, 80.0, 85.0, 88.0, 90.0, 90.0]);
 

@@ -351,9 +351,9 @@ fn hostile_names_are_text() {
         "bytes": 1, "filesystem": hostile, "id": hostile, "path": hostile, "group": "only-you-can-judge" }]);
     document["filesystems"][0]["parts"][1]["label"] = hostile.into();
     document["filesystems"][0]["parts"][1]["path"] = hostile.into();
-    document["filesystems"][0]["marks"][0]["name"] = hostile.into();
+    document["filesystems"][0]["thresholds"][0]["name"] = hostile.into();
     document["filesystems"][0]["mount"] = hostile.into();
-    document["usage"][0]["filesystem"] = hostile.into();
+    document["usage"][0]["mount"] = hostile.into();
     document["runs"][0]["deleted"][0]["names"] = json!([hostile]);
     document["measured"]["warnings"] = json!([{ "path": hostile, "message": hostile, "incomplete": false }]);
     let scan = &mut document["scan"];

@@ -390,7 +390,7 @@ fn disk_without_inodes_is_full() {
     // More free bytes are configured than the disk has: no mark, and a warning.
     let words = ["--config", "/absurd.toml", "--sysroot"];
     let absurd = self::report(&words, disk.path());
-    let marks = absurd["filesystems"][0]["marks"].to_string();
+    let marks = absurd["filesystems"][0]["thresholds"].to_string();
     assert!(!marks.contains("free bytes"), "{marks}");
     let warnings = absurd["measured"]["warnings"].to_string();
     assert!(warnings.contains("images.min_free (or free_until) wants 1.0 TiB free"), "{warnings}");
@@ -606,7 +606,7 @@ fn layer_in_additional_layer_store_is_unknown() {
     let document = run(&["layers", "--format", "json"]).json();
     schema::assert_fits("layers", &document);
     let elsewhere: Vec<_> =
-        list(&document, "/layers").iter().filter_map(|layer| layer["elsewhere"].as_str()).collect();
+        list(&document, "/layers").iter().filter_map(|layer| layer["content_path"].as_str()).collect();
     assert_eq!(elsewhere.len(), 2, "{document:#}");
     assert!(elsewhere.iter().all(|path| Path::new(path).starts_with(&layers)), "{elsewhere:?}");
     assert!(document["warnings"].to_string().contains("additional layer store"), "{document:#}");

@@ -78,7 +78,7 @@ def node_of(number, report, chance):
     urgency = "critical" if used > 95 * GIB else "warning" if used > 85 * GIB else "calm"
     report["verdict"].update(urgency=urgency, headline=f"/var is {used / GIB:.1f}% full")
     report["filesystems"][0].update(filesystem, forecast=None)
-    report["filesystems"][0]["marks"] = [
+    report["filesystems"][0]["thresholds"] = [
         {"name": "gc low", "percent": 70.0, "source": "layersweep", "of": "bytes"},
         {"name": "gc high", "percent": 85.0, "source": "layersweep", "of": "bytes"},
     ]

@@ -85,7 +85,7 @@ fn unfreed_bytes_are_not_claimed() {
     node.server.behave(|behaviour| behaviour.removals = vec![(reference, Removal::Lie)]);
     let done = node.json(0, &GC);
     assert!(!deleted(&done).contains(&MODEL.to_owned()), "{done:#}");
-    assert_eq!(rule(&done, MODEL), "refused", "{done:#}");
+    assert_eq!(rule(&done, MODEL), "removal-failed", "{done:#}");
     assert_exact(&done);
     assert_eq!(artifacts.list().len(), 1);
 }

@@ -127,8 +127,8 @@ fn ages_come_from_records_after_first_scan() {
     assert_eq!(node.json(&["images"])["images"][0]["first_detected_from"], "records");
 
     let explained = node.json(&["explain", &small::name("b")]);
-    let known = &explained["remembered"];
-    assert_eq!((&known["rule"], time(known, "/first_detected")), (&json!("making"), layers));
+    let known = &explained["records"];
+    assert_eq!((&known["rule"], time(known, "/first_detected")), (&json!("creation"), layers));
     fn evidence<'a>(known: &'a Value, kind: &str) -> &'a Value {
         list(known, "/evidence").iter().find(|row| row["kind"] == kind).unwrap()
     }
@@ -179,9 +179,9 @@ fn returning_image_starts_new_life() {
     assert!(first_detected(&again, "other") > second);
 
     let known = node.json(&["explain", &small::name("other")]);
-    assert_eq!(number(&known, "/remembered/life"), 3);
+    assert_eq!(number(&known, "/records/life"), 3);
     let lives: Vec<_> =
-        list(&known, "/remembered/earlier_lives").iter().map(|life| time(life, "/first_detected")).collect();
+        list(&known, "/records/earlier_lives").iter().map(|life| time(life, "/first_detected")).collect();
     assert_eq!(lives, [second, before]);
     let told = node.run(&["explain", &small::name("other")]).expect_code(0).stdout;
     let line = format!("before  {} to ", before.to_string()[..19].replace('T', " "));
@@ -458,7 +458,7 @@ fn records_of_dead_node_are_only_read() {
                     }
                     assert_eq!(number(of(&document, "a"), "/use_count"), 1);
                 }
-                "explain" => assert_eq!(document["remembered"]["first_detected_from"], "records"),
+                "explain" => assert_eq!(document["records"]["first_detected_from"], "records"),
                 "history" => assert_eq!(list(&document, "/runs").len(), 2),
                 "pin" => assert_eq!(list(&document, "/pins").len(), 1),
                 _ => {}

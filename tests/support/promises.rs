@@ -110,7 +110,7 @@ pub fn assert_kept_by_plan(json: impl Fn(&[&str]) -> Value) -> Value {
     for image in list(&images, "/images") {
         let id = text(image, "/id");
         let explained = json(&["explain", id]);
-        assert_eq!(explained["fate"]["goes"], goes.contains(id), "{explained:#}");
+        assert_eq!(explained["decision"]["would_delete"], goes.contains(id), "{explained:#}");
     }
     dry
 }

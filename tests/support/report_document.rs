@@ -149,7 +149,7 @@ pub fn document(images: Vec<Value>, layers: Vec<Value>) -> Value {
         part("logs", "logs of pods", Some("/var/log/pods"), 40 * MIB),
         part("other", "everything else", None, 24 * MIB),
     ]);
-    whole["marks"] = json!([
+    whole["thresholds"] = json!([
         { "name": "gc low", "percent": 70.0, "source": "layersweep", "of": "bytes" },
         { "name": "gc high", "percent": 75.0, "source": "layersweep", "of": "bytes" },
         { "name": "image GC low", "percent": 80.0, "source": "kubelet", "of": "bytes" },
@@ -161,8 +161,7 @@ pub fn document(images: Vec<Value>, layers: Vec<Value>) -> Value {
         let mean = used / 2 + used / 100 * hour;
         json!({
             "at": format!("2026-11-{:02}T{:02}:00:00Z", 19 + hour / 24, hour % 24), "span_seconds": 3600,
-            "used_low_bytes": mean - MIB, "used_mean_bytes": mean, "used_high_bytes": mean + MIB,
-            "capacity_bytes": capacity, "used_percent": percent(mean, capacity),
+            "used_bytes": { "min": mean - MIB, "avg": mean, "max": mean + MIB }, "capacity_bytes": capacity,
         })
     });
     let points: Vec<Value> = points.collect();
@@ -194,7 +193,7 @@ pub fn document(images: Vec<Value>, layers: Vec<Value>) -> Value {
             "scan": { "seconds": 0.5, "inodes": 1000, "cached_layers": 0, "measured_layers": 1 },
         },
         "filesystems": [whole],
-        "usage": [{ "filesystem": "/", "device": "/dev/vda1", "points": points }],
+        "usage": [{ "mount": "/", "fstype": "ext4", "device": "/dev/vda1", "points": points }],
         "runs": [run()],
         "top": { "layers": [], "images": [], "containers": [], "leaks": [], "logs": [], "pods": [] },
         "measured": { "how": ["By hand."], "skipped": [], "warnings": [] }, "omitted": null,

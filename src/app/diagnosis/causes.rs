@@ -198,7 +198,7 @@ fn pinned_images(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             None => "never seen in use".into(),
         };
         // The pause image is not unused: the next pod needs it.
-        let pause = facts.pinned_by.iter().any(|pin| pin.text.contains("pause_image"));
+        let pause = facts.pinned_by.iter().any(|pin| pin.is_of_sandboxes);
         let ruling = inventory.protected.get(&image).filter(|_| facts.pinned_by.is_empty());
         let pause = pause || ruling.is_some_and(|ruling| ruling.rule == Rule::SandboxImage);
         let command = context.planned[ix.get()].command;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::check::{Check, Status};
 use super::node::Node;
-use crate::app::crio;
+use crate::app::crio::{self, StartAdvice};
 use crate::stores::containers_storage::config::{CrioStart, crio_start};
 
 /// Paths of CRI-O in packages and in the installations of clusters.
@@ -30,7 +30,7 @@ pub(super) fn start(node: &Node<'_>) -> Vec<Check> {
         if is_down && crio::was_unclean(sysroot, &file) {
             let message = "CRI-O's last stop was unclean (this file is missing): its next start checks the store, \
                 and wipes it if the repair fails (as on a full disk)";
-            checks.push(Check::error(&file, message, crio::before_start().unwrap_or_default()));
+            checks.push(Check::error(&file, message, crio::before_start().map_or("", StartAdvice::text)));
         }
         if let Some(root) = crio::full_store(sysroot).filter(|_| runs) {
             let message = "CRI-O runs, and its disk is full: a stop counts as unclean, and the next start wipes \

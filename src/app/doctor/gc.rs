@@ -27,21 +27,17 @@ pub(super) fn refusals(node: &Node<'_>) -> Vec<Check> {
     let is_refused_by_files = is_refused_by_files(node);
     // Quadlets and the runtimes' settings have no check of their own.
     let unreadable = policy_context::unknown_protection(node.config, &node.stores);
-    let reach = match reach.refusal {
-        None if !is_refused_by_files => Reach { refusal: unreadable, ..reach },
-        _ => reach,
-    };
-    match (reach.refused(), reach.refusal) {
-        (Some(_), _) if is_reported => Vec::new(),
-        (Some(why), Some(refusal)) => {
-            let remedy = refusal.hint.unwrap_or_else(|| "see `layersweep gc --dry-run`".into());
-            let why = why.strip_suffix(&format!(" ({remedy})")).unwrap_or(&why);
-            vec![Check::warning("", format!("gc would be refused now: {why}"), remedy)]
+    let refusal = reach.refusal.as_ref().or(unreadable.as_ref().filter(|_| !is_refused_by_files));
+    match refusal {
+        Some(_) if is_reported => Vec::new(),
+        Some(refusal) => {
+            let remedy = refusal.hint.clone().unwrap_or_else(|| "see `layersweep gc --dry-run`".into());
+            vec![Check::warning("", format!("gc would be refused now: {}", refusal.reason()), remedy)]
         }
-        _ if is_refused_by_files => Vec::new(),
-        _ => vec![Check::ok(
+        None if is_refused_by_files => Vec::new(),
+        None => vec![Check::ok(
             "",
-            format!("no reason was found for which `{}` would be refused now", reach.command),
+            format!("no reason was found for which `{}` would be refused now", reach.command()),
         )],
     }
 }

@@ -2,7 +2,7 @@
 
 use super::check::Check;
 use super::node::{Node, RuntimeChecks};
-use crate::app::crio;
+use crate::app::crio::{self, StartAdvice};
 use crate::app::runtime::{choose, hint};
 use crate::app::via;
 use crate::config::Via;
@@ -56,7 +56,7 @@ pub(super) fn ask(node: &Node<'_>) -> RuntimeChecks {
         Ok(client) => serves(node, &client),
         Err(failure) => {
             let message = format!("gc cannot delete through a runtime: {failure}");
-            let remedy = failure.hint.unwrap_or_default();
+            let remedy = failure.hint(true);
             let check = if node.kubelet.is_here() {
                 Check::error("", message, remedy)
             } else if is_expected {
@@ -78,10 +78,10 @@ fn silent(candidate: &Candidate, error: &CriError) -> Check {
     if !is_denied && !candidate.configured {
         return Check::note(candidate.endpoint.to_string(), message);
     }
-    let mut remedy = hint(&error.problem);
+    let mut remedy = hint(&error.problem).text;
     if remedy.is_empty() {
         let default = "start the runtime, or fix the file that names the socket";
-        remedy = crio::before_start().unwrap_or(default).into();
+        remedy = crio::before_start().map_or(default, StartAdvice::text).into();
     }
     Check { is_unread: is_denied, ..Check::warning(candidate.endpoint.to_string(), message, remedy) }
 }
@@ -110,7 +110,7 @@ fn serves(node: &Node<'_>, client: &Client) -> (Check, Option<StoreIx>) {
             let remedy = "use CRI-O or containerd, or gc --via direct";
             return (Check::error(object, message, remedy), None);
         }
-        Err(error) => return (Check::error(object, error.to_string(), hint(&error.problem)), None),
+        Err(error) => return (Check::error(object, error.to_string(), hint(&error.problem).text), None),
     };
     let (root, origin) = (store.root.to_string_lossy(), &store.origin);
     match node.scan().and_then(|scan| RuntimeStores::find(&store, &scan.inventory)) {

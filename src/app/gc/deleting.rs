@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use super::{Gc, GcResult, Work, refuse_part, refused_plan, without};
 use crate::app::by_hand;
-use crate::app::crio;
+use crate::app::crio::{self, StartAdvice};
 use crate::app::error::Error;
 use crate::app::events::events;
 use crate::app::policy_context::NodeContext;
@@ -71,8 +71,8 @@ impl Gc<'_> {
             plan.outcome = OutcomeKind::Failed;
         }
         by_hand::advise(&mut plan, self.gc_request.request, config, &scan, self.via);
-        if let Deleter::Cri(remover) = deleter {
-            ask_again(&mut plan, &remover.client().endpoint().to_string());
+        if matches!(deleter, Deleter::Cri(_)) {
+            ask_again(&mut plan);
         }
         let outcome = run.finish(plan, before);
         self.make_reserve_files(editors, deleter, &outcome.plan);
@@ -155,11 +155,11 @@ fn usage_before(result: &GcResult) -> Option<f64> {
 }
 
 /// Adds a hint to each problem of a runtime that stopped answering.
-fn ask_again(plan: &mut Plan, socket: &str) {
+fn ask_again(plan: &mut Plan) {
     for problem in &mut plan.problems {
-        if problem.phase == Phase::Prove && problem.hint.is_none() && problem.message.contains(socket) {
+        if problem.phase == Phase::Prove && problem.hint.is_none() && problem.is_of_runtime {
             let again = "run this again when the runtime answers";
-            problem.hint = Some(crio::before_start().unwrap_or(again).to_owned());
+            problem.hint = Some(crio::before_start().map_or(again, StartAdvice::text).to_owned());
         }
     }
 }

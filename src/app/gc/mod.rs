@@ -240,10 +240,8 @@ impl<'a> Gc<'a> {
         self.via = deleter.via();
         check_only(&self.gc_request, self.via)?;
         if self.kubelet.is_some() && self.via == Via::Direct {
-            return Err(Error::refused(
-                "nothing was deleted: policy kubelet goes by the listings of a runtime",
-            )
-            .hint("use --via cri once the runtime is running, or --policy exact"));
+            return Err(Error::nothing_deleted("policy kubelet goes by the listings of a runtime")
+                .hint("use --via cri once the runtime is running, or --policy exact"));
         }
         Ok(deleter)
     }

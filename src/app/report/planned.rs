@@ -51,7 +51,7 @@ pub(super) fn plans(
         true => Some("its records cannot be read".to_owned()),
         false => reach.refused(),
     };
-    Ok(Plans { images, leaks, refused, command: reach.command })
+    Ok(Plans { images, leaks, refused, command: reach.command() })
 }
 
 impl Plans {

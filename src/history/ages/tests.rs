@@ -29,14 +29,14 @@ fn first_detection_is_the_latest_proven_time() {
             &[(TopLayer, "2025-01-01T00:00:00Z"), (MetadataDirectory, "2026-02-01T00:00:00Z")],
             None,
             "2026-02-01T00:00:00Z",
-            AgeRule::Making,
+            AgeRule::Creation,
         ),
         (
             "a creation overrides a container",
             &[(ImageRecord, "2025-06-01T00:00:00Z"), (Container, "2025-07-01T00:00:00Z")],
             None,
             "2025-06-01T00:00:00Z",
-            AgeRule::Making,
+            AgeRule::Creation,
         ),
         (
             "no creation: the container",
@@ -48,7 +48,7 @@ fn first_detection_is_the_latest_proven_time() {
         ("nothing", &[], None, NOW, AgeRule::FirstScan),
         ("Go's zero time", &[(TopLayer, "0001-01-01T00:00:00Z")], None, NOW, AgeRule::FirstScan),
         ("just before 2015", &[(TopLayer, "2014-12-31T23:59:59Z")], None, NOW, AgeRule::FirstScan),
-        ("2015", &[(TopLayer, "2015-01-01T00:00:00Z")], None, "2015-01-01T00:00:00Z", AgeRule::Making),
+        ("2015", &[(TopLayer, "2015-01-01T00:00:00Z")], None, "2015-01-01T00:00:00Z", AgeRule::Creation),
         (
             "a part from the future",
             &[(TopLayer, "2025-01-01T00:00:00Z"), (MetadataDirectory, "2026-03-01T12:00:01Z")],
@@ -63,7 +63,7 @@ fn first_detection_is_the_latest_proven_time() {
             NOW,
             AgeRule::FutureEvidence,
         ),
-        ("now", &[(TopLayer, NOW)], None, NOW, AgeRule::Making),
+        ("now", &[(TopLayer, NOW)], None, NOW, AgeRule::Creation),
         (
             "it was absent at the last scan",
             &[(TopLayer, "2025-01-01T00:00:00Z")],
@@ -76,7 +76,7 @@ fn first_detection_is_the_latest_proven_time() {
             &[(TopLayer, "2026-02-28T00:05:00Z")],
             Some("2026-02-28T00:00:00Z"),
             "2026-02-28T00:05:00Z",
-            AgeRule::Making,
+            AgeRule::Creation,
         ),
         ("absent until now", &[(TopLayer, "2025-01-01T00:00:00Z")], Some(NOW), NOW, AgeRule::AbsentBefore),
     ];
@@ -87,11 +87,11 @@ fn first_detection_is_the_latest_proven_time() {
         assert_eq!((first, detection.rule), (at(expected), *rule), "{name}");
         assert_eq!(detection.found, found, "{name}: all of it is kept");
         match rule {
-            AgeRule::Making | AgeRule::Container => {
+            AgeRule::Creation | AgeRule::Container => {
                 assert_eq!(detection.deciding().unwrap().at, first, "{name}")
             }
             AgeRule::FutureEvidence => assert!(detection.deciding().unwrap().at > first, "{name}"),
-            AgeRule::FirstScan | AgeRule::AbsentBefore | AgeRule::Lost => {
+            AgeRule::FirstScan | AgeRule::AbsentBefore | AgeRule::Unreadable => {
                 assert_eq!(detection.deciding(), None, "{name}")
             }
         }

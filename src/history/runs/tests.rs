@@ -360,9 +360,9 @@ fn two_years_of_scans_fit_in_4_mib() {
         let expected = (day * 288..(day + 1) * 288).map(used);
         let begin = start + SignedDuration::from_hours(day * 24);
         let of_day: Vec<_> = points.iter().filter(|point| Span::Day.begin(point.time) == begin).collect();
-        let low = of_day.iter().map(|point| point.used.low).min();
+        let low = of_day.iter().map(|point| point.used.min).min();
         assert_eq!(low, expected.clone().min(), "day {day}");
-        let high = of_day.iter().map(|point| point.used.high).max();
+        let high = of_day.iter().map(|point| point.used.max).max();
         assert_eq!(high, expected.max(), "day {day}");
     }
     let scans = quiet(&connection, None).unwrap().scans;

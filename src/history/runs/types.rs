@@ -35,6 +35,18 @@ names! {
     }
 }
 
+names! {
+    /// Outcome of a deletion.
+    DeletionOutcome {
+        /// The object no longer exists.
+        Deleted = "deleted",
+        /// The object still exists.
+        Failed = "failed",
+        /// The run ended or was killed before the result was known, and no scan has looked since.
+        Unknown = "unknown",
+    }
+}
+
 by_name!(Certainty);
 by_name!(Command);
 
@@ -173,13 +185,12 @@ pub struct DeletionRow {
 }
 
 impl DeletionRow {
-    /// Returns the outcome in documents: `gone`, `failed` or `unknown`.
     #[must_use]
-    pub fn outcome(&self) -> &'static str {
+    pub fn outcome(&self) -> DeletionOutcome {
         match (self.certainty, &self.error) {
-            (Certainty::Unknown, _) => "unknown",
-            (_, None) => "gone",
-            (_, Some(_)) => "failed",
+            (Certainty::Unknown, _) => DeletionOutcome::Unknown,
+            (_, None) => DeletionOutcome::Deleted,
+            (_, Some(_)) => DeletionOutcome::Failed,
         }
     }
 }

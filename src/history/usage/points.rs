@@ -51,61 +51,64 @@ impl Span {
 
 /// Minimum, mean and maximum of the readings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RangeDoc"))]
-pub struct Range {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RangeDoc_{T}"))]
+pub struct Range<T = u64> {
     /// Minimum of the readings.
-    #[serde(rename = "min")]
-    pub low: u64,
+    pub min: T,
     /// Mean of the readings.
-    #[serde(rename = "avg")]
-    pub mean: u64,
+    pub avg: T,
     /// Maximum of the readings.
-    #[serde(rename = "max")]
-    pub high: u64,
+    pub max: T,
 }
 
 impl Range {
     fn of(value: u64) -> Self {
-        Self { low: value, mean: value, high: value }
+        Self { min: value, avg: value, max: value }
     }
 
     fn plus(self, more: u64) -> Self {
         Self {
-            low: self.low.saturating_add(more),
-            mean: self.mean.saturating_add(more),
-            high: self.high.saturating_add(more),
+            min: self.min.saturating_add(more),
+            avg: self.avg.saturating_add(more),
+            max: self.max.saturating_add(more),
         }
     }
 
     fn with(self, weight: u64, other: Self, weight_of_other: u64) -> Self {
         let sum =
-            u128::from(self.mean) * u128::from(weight) + u128::from(other.mean) * u128::from(weight_of_other);
+            u128::from(self.avg) * u128::from(weight) + u128::from(other.avg) * u128::from(weight_of_other);
         let weights = u128::from(weight) + u128::from(weight_of_other);
         let mean = (sum + weights / 2).checked_div(weights).unwrap_or(0);
         Self {
-            low: self.low.min(other.low),
-            mean: u64::try_from(mean).unwrap_or(u64::MAX),
-            high: self.high.max(other.high),
+            min: self.min.min(other.min),
+            avg: u64::try_from(mean).unwrap_or(u64::MAX),
+            max: self.max.max(other.max),
         }
     }
 }
 
-/// Point of a series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Usage at a point in time: a single reading, or the readings of a day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Point {
-    /// Time of the reading, or start of the span.
+    /// Time of the reading, or start of the day.
+    #[serde(rename = "at")]
     pub time: Timestamp,
-    /// Period that the point covers.
+    /// Length of the period in seconds: 0 for a single reading, else 86400.
+    #[serde(rename = "span_seconds")]
+    #[cfg_attr(test, schemars(with = "i64"))]
     pub span: Span,
-    /// Size of the filesystem in bytes.
+    /// Size of the filesystem.
     pub capacity_bytes: u64,
-    /// Number of readings in the point.
+    /// Number of readings.
     pub readings: u64,
-    /// Bytes that are not free.
+    /// Bytes that were not free.
+    #[serde(rename = "used_bytes")]
     pub used: Range,
-    /// Bytes that an unprivileged user can still write.
+    /// Bytes that an unprivileged user could still write.
+    #[serde(rename = "available_bytes")]
     pub available: Range,
-    /// Total number of inodes, the maximum of the readings; 0 on a filesystem without a fixed number.
+    /// Total number of inodes, the maximum of the readings; 0 if the filesystem has no fixed number.
     pub inodes: u64,
     /// Free inodes relative to this maximum. On XFS the total decreases as the disk fills, so the readings are
     /// adjusted: used inodes are always `inodes` less this.
@@ -148,14 +151,27 @@ impl Point {
     /// Returns minimum, mean and maximum of the used percentage, measured as the kubelet does: capacity that is not
     /// available.
     #[must_use]
-    pub fn used_percent(&self) -> [f64; 3] {
-        #[allow(clippy::cast_precision_loss)] // shown with two decimals at most
-        [self.available.high, self.available.mean, self.available.low].map(|available| {
-            match self.capacity_bytes {
-                0 => 0.0,
-                capacity => capacity.saturating_sub(available) as f64 * 100.0 / capacity as f64,
-            }
-        })
+    pub fn used_percent(&self) -> Range<f64> {
+        let Range { min, avg, max } = self.available;
+        Range {
+            min: self.percent_without(max),
+            avg: self.percent_without(avg),
+            max: self.percent_without(min),
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss)] // shown with two decimals at most
+    fn percent_without(&self, available: u64) -> f64 {
+        match self.capacity_bytes {
+            0 => 0.0,
+            capacity => capacity.saturating_sub(available) as f64 * 100.0 / capacity as f64,
+        }
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_i64(self.seconds())
     }
 }
 

@@ -93,8 +93,8 @@ fn rolling_up_keeps_minimum_mean_and_maximum() {
     let days = roll_up(&points);
     assert_eq!(days.len(), 2);
     assert_eq!((days[0].time, days[0].span, days[0].readings), (at("2026-11-21T00:00:00Z"), Span::Day, 3));
-    assert_eq!(days[0].used, Range { low: 10, mean: 40, high: 90 });
-    assert_eq!(days[0].available, Range { low: 100 * GIB - 90, mean: 100 * GIB - 40, high: 100 * GIB - 10 });
+    assert_eq!(days[0].used, Range { min: 10, avg: 40, max: 90 });
+    assert_eq!(days[0].available, Range { min: 100 * GIB - 90, avg: 100 * GIB - 40, max: 100 * GIB - 10 });
 
     // XFS: 100 inodes are used, of any total number.
     let readings =
@@ -105,7 +105,7 @@ fn rolling_up_keeps_minimum_mean_and_maximum() {
             },
         );
     let day = roll_up(&readings)[0];
-    assert_eq!((day.inodes, day.inodes_free), (1000, Range { low: 900, mean: 900, high: 900 }));
+    assert_eq!((day.inodes, day.inodes_free), (1000, Range { min: 900, avg: 900, max: 900 }));
 
     // A filesystem that grew: the percentages before and after are not merged.
     let grown = Filesystem { capacity_bytes: 200 * GIB, ..filesystem(0) };
@@ -116,9 +116,9 @@ fn rolling_up_keeps_minimum_mean_and_maximum() {
 #[test]
 fn percentage_is_measured_as_by_the_kubelet() {
     let reserve = Filesystem { available_bytes: 15 * GIB, ..filesystem(80 * GIB) };
-    assert_eq!(Point::reading(at("2026-11-21T13:00:00Z"), &reserve).used_percent(), [85.0; 3]);
+    assert_eq!(Point::reading(at("2026-11-21T13:00:00Z"), &reserve).used_percent().avg, 85.0);
     let empty = Point { capacity_bytes: 0, ..Point::reading(at("2026-11-21T13:00:00Z"), &reserve) };
-    assert_eq!(empty.used_percent(), [0.0; 3]);
+    assert_eq!(empty.used_percent().avg, 0.0);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn each_reading_is_a_point() {
     add_present(&mut all, now, &[filesystem(7)]);
     assert_eq!(all.len(), 1);
     let points = all[0].points.iter();
-    let points: Vec<_> = points.map(|point| (point.used.low, point.used.high, point.readings)).collect();
+    let points: Vec<_> = points.map(|point| (point.used.min, point.used.max, point.readings)).collect();
     assert_eq!(points, [(10, 10, 1), (30, 30, 1), (5, 5, 1), (7, 7, 1)]);
 }
 
@@ -157,7 +157,7 @@ fn endless_loop_of_readings_is_bounded() {
     }
     let points = series(&tx, None, None).unwrap().remove(0).points;
     assert!((24..=4 * 8).contains(&points.len()), "{}", points.len());
-    assert_eq!(points.last().unwrap().used.mean, 179, "the newest is always kept");
+    assert_eq!(points.last().unwrap().used.avg, 179, "the newest is always kept");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn late_reading_joins_its_span() {
     thin(&tx, now).unwrap();
     let series = series(&tx, None, None).unwrap();
     assert_eq!(series[0].points.len(), 1);
-    assert_eq!(series[0].points[0].used, Range { low: 10, mean: 30, high: 50 });
+    assert_eq!(series[0].points[0].used, Range { min: 10, avg: 30, max: 50 });
     assert_eq!(series[0].filesystem.last_seen, at("2026-11-01T13:40:00Z"));
 }
 

@@ -105,7 +105,7 @@ pub(super) struct DocumentFilesystem<'a> {
     pub(super) inodes_free: u64,
     /// Thresholds; only in a document of `report`.
     #[serde(default, borrow)]
-    pub(super) marks: Vec<Mark<'a>>,
+    pub(super) thresholds: Vec<Mark<'a>>,
     /// Forecast; only in a document of `report`.
     #[serde(default)]
     pub(super) forecast: Option<DocumentForecast>,

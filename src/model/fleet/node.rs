@@ -132,7 +132,11 @@ impl AddedFilesystem {
             used_percent: filesystem.used_percent,
             inodes_used_percent: inodes_percent(filesystem),
             reclaimable_bytes: stores.fold(0, |bytes, store| bytes.saturating_add(store.reclaimable_bytes)),
-            low_percent: filesystem.marks.iter().find(|mark| mark.name.0 == GC_LOW).map(|mark| mark.percent),
+            low_percent: filesystem
+                .thresholds
+                .iter()
+                .find(|mark| mark.name.0 == GC_LOW)
+                .map(|mark| mark.percent),
             forecast: filesystem.forecast,
         }
     }

@@ -25,7 +25,7 @@ fn report(name: &str, used: u64, urgency: &str, full_in_seconds: Option<i64>) ->
     report["kind"] = "report".into();
     report["host"] = name.into();
     report["verdict"] = json!({ "urgency": urgency, "headline": "/var is full" });
-    report["filesystems"][0]["marks"] = json!([{ "name": "gc low", "percent": 85.0 }]);
+    report["filesystems"][0]["thresholds"] = json!([{ "name": "gc low", "percent": 85.0 }]);
     report["filesystems"][0]["forecast"] =
         json!(full_in_seconds.map(|seconds| json!({ "bytes_per_hour": 5, "full_in_seconds": seconds })));
     report

@@ -28,9 +28,9 @@ names! {
 names! {
     GroupKind {
         /// A group with a name.
-        Named = "group",
+        Group = "group",
         /// Images without a name; or containers in no namespace, and their images.
-        Nameless = "none",
+        Unnamed = "unnamed",
         /// Images that no container uses, in a grouping by namespace, owner or container.
         Unused = "unused",
     }
@@ -101,9 +101,9 @@ impl<'a> GroupKeys<'a> {
 }
 
 fn keys(inventory: &Inventory, by: GroupBy) -> GroupKeys<'_> {
-    const NAMELESS: Key<'_> = (GroupKind::Nameless, "");
+    const NAMELESS: Key<'_> = (GroupKind::Unnamed, "");
     fn named(name: &str) -> Key<'_> {
-        (GroupKind::Named, name)
+        (GroupKind::Group, name)
     }
     let of_image: fn(&Image) -> BTreeSet<Key<'_>> = match by {
         GroupBy::Repository => |image| image.names.iter().map(|name| named(repository(name))).collect(),
@@ -158,7 +158,7 @@ mod tests {
         let refs = Refs::new(&inventory);
         let fair = fair(&inventory, &refs, |node| size_in_store(&inventory, node));
         let all = fair.images() + fair.containers();
-        let (nameless, unused) = (GroupKind::Nameless, GroupKind::Unused);
+        let (nameless, unused) = (GroupKind::Unnamed, GroupKind::Unused);
         fn rest(
             kind: GroupKind,
             images: usize,
@@ -167,7 +167,7 @@ mod tests {
             (kind, "", images, containers)
         }
         fn named(name: &str, images: usize, containers: usize) -> (GroupKind, &str, usize, usize) {
-            (GroupKind::Named, name, images, containers)
+            (GroupKind::Group, name, images, containers)
         }
         for (by, expected) in [
             (
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn share_in_several_groups_is_divided_exactly() {
         let mut groups = BTreeMap::new();
-        let keys = ["a", "b", "c"].map(|name| (GroupKind::Named, name));
+        let keys = ["a", "b", "c"].map(|name| (GroupKind::Group, name));
         divide(&mut groups, &keys.into(), 11, |group| group.images += 1);
         assert_eq!(groups.values().map(|group| group.bytes).collect::<Vec<_>>(), [4, 4, 3]);
     }

@@ -48,7 +48,7 @@ pub fn exact_directory(
         return Some(Ruling::keeps(Rule::PodsUnknown, "the pods of the node are unknown"));
     }
     if !pods.is_gone(uid) {
-        return Some(Ruling::keeps(Rule::PodKnown, "its pod still exists"));
+        return Some(Ruling::keeps(Rule::PodExists, "its pod still exists"));
     }
     if directory.occupied {
         return Some(Ruling::keeps(Rule::HasContainers, "its pod still has containers"));

@@ -331,7 +331,11 @@ impl<'a> Planner<'a> {
             for image in waiting {
                 self.states[image.get()] = ImageState::Kept(Ruling::keeps(Rule::OutOfReach, why.clone()));
             }
-            let problem = Problem::new(None, Phase::Remove, Failure { message: why, no_space: true });
+            let problem = Problem::new(
+                None,
+                Phase::Remove,
+                Failure { message: why, no_space: true, ..Failure::default() },
+            );
             self.problems.push(Problem { filesystem: Some(full.filesystem), ..problem });
         }
         found

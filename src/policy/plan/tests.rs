@@ -117,7 +117,7 @@ fn hours_ago(first: i64, last: Option<i64>) -> Ages {
 }
 
 fn now_in_use(by: &str) -> Ruling {
-    Ruling { rule: Rule::InUse, stays: true, detail: format!("used by {by}") }
+    Ruling::keeps(Rule::InUse, format!("used by {by}"))
 }
 
 /// Returns the number of steps with a reason.
@@ -394,7 +394,7 @@ fn unknown_labels_keep_while_labels_are_protected() {
             let judge = Judge::new(input);
             let rulings = (0..9_usize).flat_map(|ix| judge.rulings(ix.into()));
             let rulings = rulings.filter(|ruling| ruling.rule == Rule::ProtectedLabel);
-            rulings.map(|ruling| if ruling.stays { ruling.detail } else { String::new() }).collect()
+            rulings.map(|ruling| if ruling.keeps { ruling.detail } else { String::new() }).collect()
         })
     }
     assert_eq!(rulings(&world), [""; 9], "no label is protected");

@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use super::parts::{
-    BytesDoc, ContainerDoc, FilesystemDoc, ImageDoc, ImageOriginDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc,
-    SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
+    BytesDoc, ContainerDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc, SnapshotterDoc,
+    StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, UserKind,
 };
 use crate::model::display::two_decimals;
+use crate::model::plan::TargetKind;
 use crate::model::refs::{self, Fair, Refs, Root, Standing};
 use crate::model::{ContainerIx, Filesystem, FilesystemIx, ImageIx, LeakIx, NodeIx, NodeKind, StoreIx};
 use crate::stores::Scan;
@@ -48,7 +49,7 @@ pub fn store(scan: &Scan, store_ix: StoreIx) -> StoreDoc {
     let roots = scan.refs.roots_of(store_ix).iter();
     let other = nodes.clone().filter(|node| node.kind == NodeKind::Other);
     StoreDoc {
-        kind: store.kind.as_str(),
+        kind: store.kind,
         root: path(&store.root),
         driver: store.driver.clone(),
         filesystem: mount(scan, store.filesystem),
@@ -121,7 +122,7 @@ pub fn image(scan: &Scan, fair: &Fair, image_ix: ImageIx) -> ImageDoc {
         elsewhere.extend(scan.refs.needed_elsewhere(inventory, image_ix));
     }
     used_by.extend(elsewhere.into_iter().map(|usage| UserDoc {
-        kind: "elsewhere",
+        kind: UserKind::External,
         id: String::new(),
         name: usage.by.clone(),
         owner: None,
@@ -134,15 +135,10 @@ pub fn image(scan: &Scan, fair: &Fair, image_ix: ImageIx) -> ImageDoc {
     ImageDoc {
         id: image.id.to_string(),
         names: image.names.clone(),
-        kind: if inventory.is_artifact(image_ix) { "artifact" } else { "image" },
+        kind: TargetKind::of_image(inventory, image_ix),
         digests: image.digests.clone(),
         store: root(scan, image.store),
-        origin: ImageOriginDoc {
-            kind: image.origin.kind,
-            registry: image.origin.registry.clone(),
-            at: image.origin.time,
-            evidence: image.origin.evidence.clone(),
-        },
+        origin: image.origin.clone(),
         manifest_list: image.is_list,
         created_at: image.created,
         first_detected: None,
@@ -175,20 +171,20 @@ pub fn user(scan: &Scan, root: Root) -> UserDoc {
         Root::Image(image_ix) => {
             let image = &inventory[image_ix];
             let name = image.names.first().cloned().unwrap_or_else(|| "<none>".into());
-            UserDoc { kind: "image", id: image.id.to_string(), name, owner: None }
+            UserDoc { kind: UserKind::Image, id: image.id.to_string(), name, owner: None }
         }
         Root::Container(container_ix) => {
             let container = &inventory[container_ix];
             UserDoc {
-                kind: "container",
+                kind: UserKind::Container,
                 id: container.id.to_string(),
                 name: container.name.clone(),
-                owner: Some(container.owner.as_str()),
+                owner: Some(container.owner),
             }
         }
         Root::Leak(leak_ix) => {
             let leak = &inventory[leak_ix];
-            UserDoc { kind: "leak", id: leak.id.clone(), name: leak.class.to_string(), owner: None }
+            UserDoc { kind: UserKind::Leak, id: leak.id.clone(), name: leak.class.to_string(), owner: None }
         }
     }
 }
@@ -211,7 +207,7 @@ pub fn layer(scan: &Scan, node_ix: NodeIx) -> Option<LayerDoc> {
     Some(LayerDoc {
         id: node.id.clone(),
         store: root(scan, node.store),
-        kind: node.kind.layer_name(),
+        kind: node.kind.of_layer(),
         parent: facts.parent.clone(),
         diff_id: facts.diff_id.clone(),
         created_at: facts.created,
@@ -224,7 +220,7 @@ pub fn layer(scan: &Scan, node_ix: NodeIx) -> Option<LayerDoc> {
         apparent_bytes: size.apparent_bytes,
         inodes: size.inodes,
         path: path(&node.path),
-        elsewhere: facts.elsewhere.as_deref().map(path),
+        content_path: facts.elsewhere.as_deref().map(path),
         unmeasured: facts.is_unmeasured,
     })
 }
@@ -241,8 +237,8 @@ pub fn container(scan: &Scan, fair: &Fair, container_ix: ContainerIx) -> Contain
         store: root(scan, container.store),
         image: named.or_else(|| container.image_id.as_ref().map(ToString::to_string)),
         image_id: container.image_id.as_ref().map(ToString::to_string),
-        owner: container.owner.as_str(),
-        state: container.state.as_str(),
+        owner: container.owner,
+        state: container.state,
         sandbox: container.sandbox,
         created_at: container.created,
         bytes: Refs::held_bytes(inventory, &container.holds),
@@ -277,7 +273,7 @@ pub fn leak(scan: &Scan, leak_ix: LeakIx) -> LeakDoc {
         id: leak.id.clone(),
         bytes: Refs::held_bytes(inventory, &leak.holds),
         age_seconds: age.map(|age| u64::try_from(age).unwrap_or(0)),
-        verdict: leak.verdict.as_str(),
+        verdict: leak.verdict,
         evidence: leak.evidence.clone(),
     }
 }

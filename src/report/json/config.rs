@@ -1,12 +1,10 @@
 //! JSON document of `layersweep config`.
 
-use std::path::PathBuf;
-
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::parts::Header;
+use super::parts::{DocumentKind, Header};
 use crate::config::keys::KEYS;
 use crate::config::{Config, ConfigOrigin, ConfigProblem};
 
@@ -21,34 +19,11 @@ pub struct ConfigDoc {
     pub valid: bool,
     /// Files that were read, in this order; later ones override earlier ones.
     pub files: Vec<String>,
-    pub problems: Vec<ConfigProblemDoc>,
+    pub problems: Vec<ConfigProblem>,
     /// Valid settings that do not do what they seem to: rules that never decide, and a declared set that cannot be read.
-    pub warnings: Vec<ConfigProblemDoc>,
+    pub warnings: Vec<ConfigProblem>,
     /// Effective value of every key.
     pub settings: Vec<SettingDoc>,
-}
-
-/// A problem of the configuration.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct ConfigProblemDoc {
-    pub origin: OriginDoc,
-    /// The key; empty if the problem concerns a whole file or a flag.
-    pub key: String,
-    pub message: String,
-    /// The fix; empty if the message already says it.
-    pub remedy: String,
-}
-
-impl From<&ConfigProblem> for ConfigProblemDoc {
-    fn from(problem: &ConfigProblem) -> Self {
-        Self {
-            origin: (&problem.origin).into(),
-            key: problem.field.clone(),
-            message: problem.message.clone(),
-            remedy: problem.remedy.clone(),
-        }
-    }
 }
 
 /// Effective value of a key.
@@ -60,38 +35,9 @@ pub struct SettingDoc {
     /// Value as in a configuration file; null: it is found automatically.
     pub value: Value,
     /// Origins of the value; several for a list that adds up.
-    pub origins: Vec<OriginDoc>,
+    pub origins: Vec<ConfigOrigin>,
     /// Meaning of the key.
     pub meaning: &'static str,
-}
-
-/// Origin of a value: the built-in default, a file, or a flag.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct OriginDoc {
-    /// `default`, `file:line`, the flag, or the environment variable.
-    pub text: String,
-    pub file: Option<PathBuf>,
-    /// Line in the file, from 1.
-    pub line: Option<usize>,
-}
-
-impl OriginDoc {
-    /// Builds the origin of a value that is not from a file.
-    pub fn named(text: impl Into<String>) -> Self {
-        Self { text: text.into(), file: None, line: None }
-    }
-}
-
-impl From<&ConfigOrigin> for OriginDoc {
-    fn from(origin: &ConfigOrigin) -> Self {
-        let (file, line) = match origin {
-            ConfigOrigin::Default | ConfigOrigin::Flag(_) => (None, None),
-            ConfigOrigin::File(file) => (Some(file.clone()), None),
-            ConfigOrigin::Place { file, line, .. } => (Some(file.clone()), Some(*line)),
-        };
-        Self { text: origin.short(), file, line }
-    }
 }
 
 /// Value that a global flag or the environment overrides.
@@ -99,7 +45,7 @@ impl From<&ConfigOrigin> for OriginDoc {
 pub struct Override {
     pub key: &'static str,
     pub value: Value,
-    pub origin: OriginDoc,
+    pub origin: ConfigOrigin,
 }
 
 /// Builds the document of `config`.
@@ -112,20 +58,20 @@ pub fn config(
 ) -> ConfigDoc {
     let settings = KEYS.iter().map(|key| {
         let overriding = overrides.iter().find(|overriding| overriding.key == key.name);
-        let set = config.origins.get(key.name).into_iter().flatten().map(OriginDoc::from);
+        let set = config.origins.get(key.name).into_iter().flatten().cloned();
         let (value, origins) = match overriding {
             Some(Override { value, origin, .. }) => (value.clone(), vec![origin.clone()]),
             None => ((key.value)(config), set.collect()),
         };
-        let origins = if origins.is_empty() { vec![(&ConfigOrigin::Default).into()] } else { origins };
+        let origins = if origins.is_empty() { vec![ConfigOrigin::Default] } else { origins };
         SettingDoc { key: key.name, value, origins, meaning: key.meaning }
     });
     ConfigDoc {
-        header: Header::new("config", now),
+        header: Header::new(DocumentKind::Config, now),
         valid: problems.is_empty(),
         files: config.files.iter().map(|file| file.display().to_string()).collect(),
-        problems: problems.iter().map(ConfigProblemDoc::from).collect(),
-        warnings: warnings.iter().map(ConfigProblemDoc::from).collect(),
+        problems: problems.to_vec(),
+        warnings: warnings.to_vec(),
         settings: settings.collect(),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::parts::Header;
+use super::parts::{DocumentKind, Header};
 use crate::model::ARTIFACTS;
 use crate::model::display::short_reference;
 use crate::model::scan_summary::{
@@ -200,7 +200,7 @@ pub fn diff(now: Timestamp, before: &ComparedScan, after: &ComparedScan) -> Diff
         of_kind(&changes, SummaryKind::Image).map(|change| image(change, &of_images)).collect();
     images.sort_by_key(|image| std::cmp::Reverse(image.disk_change_bytes.unsigned_abs()));
     DiffDoc {
-        header: Header::new("diff", now),
+        header: Header::new(DocumentKind::Diff, now),
         complete: before.summary.complete && after.summary.complete,
         before: TakenDoc::of(before),
         after: TakenDoc::of(after),

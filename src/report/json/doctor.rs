@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::parts::Header;
+use super::parts::{DocumentKind, Header};
 use crate::app::doctor::{Check, Status};
 
 /// Document of `layersweep doctor`.
@@ -49,5 +49,5 @@ pub fn doctor(now: Timestamp, complete: bool, checks: Vec<Check>) -> DoctorDoc {
         }
     }
     let worst = checks.iter().map(|check| check.status).max().unwrap_or(Status::Ok);
-    DoctorDoc { header: Header::new("doctor", now), complete, status: worst, counts, checks }
+    DoctorDoc { header: Header::new(DocumentKind::Doctor, now), complete, status: worst, counts, checks }
 }

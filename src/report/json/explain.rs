@@ -10,8 +10,9 @@ use std::path::Path;
 use super::build::{container, fair, image, layer, leak, path, user};
 use super::usage;
 use super::{
-    BelowDoc, CopiesDoc, DifferenceDoc, ExplainDoc, GcDecisionDoc, Header, IndexedManifestDoc, LayerDoc,
-    LostContainerDoc, RememberedDoc, RuleDoc, ShareRowDoc, StoryDoc,
+    BelowDoc, CopiesDoc, DifferenceCause, DifferenceDoc, DocumentKind, ExplainDoc, GcDecisionDoc, Header,
+    IndexedManifestDoc, LayerDoc, LostContainerDoc, RememberedDoc, ShareKind, ShareRowDoc, StoryDoc,
+    SubjectKind, UserKind,
 };
 use crate::app::explain::AbsentImage;
 use crate::app::path_usage::{Owned, Owner, Row};
@@ -19,7 +20,7 @@ use crate::app::paths::owners_store;
 use crate::app::reach::Reach;
 use crate::history::ages::ImageAge;
 use crate::history::story::Story;
-use crate::model::plan::Target;
+use crate::model::plan::{Target, TargetKind};
 use crate::model::refs::{self, Refs, Root};
 use crate::model::rules::Ruling;
 use crate::model::{self, Plan};
@@ -34,15 +35,15 @@ use crate::stores::lookup::Subject;
 pub fn explain(scan: &Scan, subject: Option<Subject>, owned: Option<&Owned>) -> ExplainDoc {
     let inventory = &scan.inventory;
     let mut document = ExplainDoc {
-        header: Header::new("explain", scan.taken_at),
+        header: Header::new(DocumentKind::Explain, scan.taken_at),
         complete: scan.is_complete(),
-        subject: "other",
+        subject: SubjectKind::Other,
         id: String::new(),
         path: String::new(),
         image: None,
-        remembered: None,
+        records: None,
         age_limits: None,
-        absent: Vec::new(),
+        earlier_images: Vec::new(),
         chain: Vec::new(),
         container: None,
         lost_container: None,
@@ -50,7 +51,7 @@ pub fn explain(scan: &Scan, subject: Option<Subject>, owned: Option<&Owned>) -> 
         command: None,
         below: owned.map(|owned| below(scan, owned)),
         leaks: Vec::new(),
-        held_by: Vec::new(),
+        used_by: Vec::new(),
         bytes: 0,
         frees_bytes: Some(0),
         frees_differs: Vec::new(),
@@ -58,12 +59,12 @@ pub fn explain(scan: &Scan, subject: Option<Subject>, owned: Option<&Owned>) -> 
         manifests: Vec::new(),
         other_platforms_bytes: None,
         rules: Vec::new(),
-        fate: None,
+        decision: None,
         warnings: scan.inventory.findings.clone(),
     };
     let Some(subject) = subject else {
         if let Some(owned) = owned {
-            document.subject = if owned.is_directory { "directory" } else { "file" };
+            document.subject = if owned.is_directory { SubjectKind::Directory } else { SubjectKind::File };
             (document.id, document.path) = (owned.path.clone(), owned.path.clone());
             document.bytes = owned.bytes;
         }
@@ -75,7 +76,7 @@ pub fn explain(scan: &Scan, subject: Option<Subject>, owned: Option<&Owned>) -> 
             let root = Root::Container(container_ix);
             let holds = &inventory[container_ix].holds;
             of_holder(scan, root, holds, &mut document);
-            document.subject = "container";
+            document.subject = SubjectKind::Container;
             document.container = Some(container(scan, &fair(scan), container_ix));
             document.id = inventory[container_ix].id.to_string();
             let layer = holds.iter().find(|node| inventory.nodes[node.get()].layer.is_some());
@@ -105,7 +106,7 @@ fn row_below(scan: &Scan, row: &Row) -> ShareRowDoc {
     let document = match &row.owner {
         Owner::Image(image_ix) => {
             let image = &scan.inventory[*image_ix];
-            let kind = if scan.inventory.is_artifact(*image_ix) { "artifact" } else { "image" };
+            let kind = ShareKind::Object(TargetKind::of_image(&scan.inventory, *image_ix));
             let label = image.names.first().map_or("<none>", String::as_str);
             ShareRowDoc {
                 id: Some(image.id.to_string()),
@@ -115,11 +116,11 @@ fn row_below(scan: &Scan, row: &Row) -> ShareRowDoc {
             }
         }
         Owner::Store(kind, count) => {
-            let doc = ShareRowDoc::new(kind.as_str(), usage::label(*kind), row.bytes);
+            let doc = ShareRowDoc::new(ShareKind::InStore(*kind), usage::label(*kind), row.bytes);
             ShareRowDoc { in_store: true, count: *count, ..doc }
         }
         Owner::Outside(part) => ShareRowDoc::outside(part),
-        Owner::Rest => ShareRowDoc::new("rest", "everything else", row.bytes),
+        Owner::Rest => ShareRowDoc::new(ShareKind::Rest, "everything else", row.bytes),
     };
     ShareRowDoc { inodes: Some(row.inodes), ..document }
 }
@@ -128,7 +129,7 @@ fn of_image(scan: &Scan, image_ix: ImageIx, document: &mut ExplainDoc) {
     let inventory = &scan.inventory;
     let record = &inventory[image_ix];
     of_holder(scan, Root::Image(image_ix), &record.holds, document);
-    document.subject = "image";
+    document.subject = SubjectKind::Image;
     document.id = record.id.to_string();
     let top = record.holds.iter().find(|node| inventory.nodes[node.get()].layer.is_some());
     let described = image(scan, &fair(scan), image_ix);
@@ -140,7 +141,7 @@ fn of_image(scan: &Scan, image_ix: ImageIx, document: &mut ExplainDoc) {
     let others: Vec<_> =
         reachable.filter(|reached| document.chain.iter().all(|in_chain| in_chain.id != reached.id)).collect();
     document.chain.extend(others);
-    document.held_by.clone_from(&described.used_by);
+    document.used_by.clone_from(&described.used_by);
     document.copies = copies(scan, image_ix);
     if let Some(manifests) = inventory.manifests.get(&image_ix) {
         let manifests = manifests.iter().map(|manifest| IndexedManifestDoc {
@@ -186,7 +187,7 @@ fn differences(scan: &Scan, root: Root) -> Vec<DifferenceDoc> {
             node.kind == NodeKind::SharedExtents || needs.any(|kind| kind == NodeKind::SharedExtents);
         *(if shares { &mut extents } else { &mut metadata }) += more;
     }
-    let parts = [("shared_extents", extents), ("filesystem_metadata", metadata)];
+    let parts = [(DifferenceCause::SharedExtents, extents), (DifferenceCause::FilesystemMetadata, metadata)];
     let parts = parts.into_iter().filter(|(_, bytes)| *bytes != 0);
     parts.filter_map(|(cause, bytes)| Some(DifferenceDoc { cause, bytes: bytes.try_into().ok()? })).collect()
 }
@@ -221,7 +222,7 @@ fn copies(scan: &Scan, image: ImageIx) -> Vec<CopiesDoc> {
 fn of_leak(scan: &Scan, leak_ix: LeakIx, document: &mut ExplainDoc) {
     let record = &scan.inventory[leak_ix];
     of_holder(scan, Root::Leak(leak_ix), &record.holds, document);
-    document.subject = "leak";
+    document.subject = SubjectKind::Leak;
     document.id.clone_from(&record.id);
     let layer = record.holds.iter().find(|node| scan.inventory.nodes[node.get()].layer.is_some());
     document.chain = layer.map_or_else(Vec::new, |layer| chain(scan, *layer));
@@ -231,16 +232,16 @@ fn of_leak(scan: &Scan, leak_ix: LeakIx, document: &mut ExplainDoc) {
 fn of_node(scan: &Scan, node_ix: NodeIx, document: &mut ExplainDoc) {
     let node = &scan.inventory[node_ix];
     document.subject = match node.kind {
-        NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob => "layer",
-        NodeKind::StoreMetadata | NodeKind::StoreRecords => "metadata",
-        _ => "other",
+        NodeKind::Layer | NodeKind::Snapshot | NodeKind::Blob => SubjectKind::Layer,
+        NodeKind::StoreMetadata | NodeKind::StoreRecords => SubjectKind::Metadata,
+        _ => SubjectKind::Other,
     };
     document.id.clone_from(&node.id);
     document.path = node.path.to_string_lossy().into_owned();
     document.bytes = Refs::alone(&scan.inventory, node_ix).bytes;
-    document.held_by = scan.refs.reached_by(node_ix).map(|root| user(scan, root)).collect();
-    document.held_by.extend(scan.refs.is_cached(node_ix).then(|| super::UserDoc {
-        kind: "build-cache",
+    document.used_by = scan.refs.reached_by(node_ix).map(|root| user(scan, root)).collect();
+    document.used_by.extend(scan.refs.is_cached(node_ix).then(|| super::UserDoc {
+        kind: UserKind::BuildCache,
         id: String::new(),
         name: "a build cache".into(),
         owner: None,
@@ -282,62 +283,57 @@ fn leaks_about(scan: &Scan, id: &str, subject: Subject) -> Vec<super::LeakDoc> {
 }
 
 /// Returns the decision of a plan about the object that `is_subject` accepts.
-fn fate(plan: &Plan, is_subject: impl Fn(&Target) -> bool) -> Option<GcDecisionDoc> {
-    if let Some(place) = plan.steps.iter().position(|step| is_subject(&step.target)) {
-        let step = &plan.steps[place];
-        return Some(GcDecisionDoc {
-            goes: true,
-            rule: step.cause.reason().as_str(),
-            detail: None,
-            place: Some(place + 1),
-            predicted_bytes: Some(step.predicted_bytes()),
-            command: None,
-            refused: None,
-        });
-    }
-    let kept = plan.kept.iter().find(|kept| is_subject(&kept.target))?;
-    Some(GcDecisionDoc {
-        goes: false,
-        rule: kept.rule.as_str(),
-        detail: Some(kept.detail.clone()),
-        place: None,
+fn decision(plan: &Plan, is_subject: impl Fn(&Target) -> bool) -> Option<GcDecisionDoc> {
+    let empty = GcDecisionDoc {
+        would_delete: false,
+        reason: None,
+        rule: None,
+        detail: None,
+        position: None,
         predicted_bytes: None,
         command: None,
         refused: None,
-    })
+    };
+    if let Some(position) = plan.steps.iter().position(|step| is_subject(&step.target)) {
+        let step = &plan.steps[position];
+        return Some(GcDecisionDoc {
+            would_delete: true,
+            reason: Some(step.cause.reason()),
+            position: Some(position + 1),
+            predicted_bytes: Some(step.predicted_bytes()),
+            ..empty
+        });
+    }
+    let kept = plan.kept.iter().find(|kept| is_subject(&kept.target))?;
+    Some(GcDecisionDoc { rule: Some(kept.rule), detail: Some(kept.detail.clone()), ..empty })
 }
 
 impl ExplainDoc {
-    /// Fills in the verdicts of the rules about the image, and the plan's decision.
+    /// Fills in the rulings of the rules on the image, and the plan's decision.
     pub fn judge(&mut self, target: &Target, rulings: Vec<Ruling>, plan: &Plan, reach: &Reach) {
-        let rules = rulings.into_iter().map(|ruling| RuleDoc {
-            rule: ruling.rule.as_str(),
-            verdict: if ruling.stays { "stay" } else { "pass" },
-            detail: ruling.detail,
-        });
-        self.rules = rules.collect();
-        self.fate = fate(plan, |candidate| candidate == target).map(|fate| GcDecisionDoc {
-            goes: fate.goes && reach.refusal.is_none(),
-            command: Some(reach.command.to_owned()),
+        self.rules = rulings;
+        self.decision = decision(plan, |candidate| candidate == target).map(|decision| GcDecisionDoc {
+            would_delete: decision.would_delete && reach.refusal.is_none(),
+            command: Some(reach.command().to_owned()),
             refused: reach.refused(),
-            ..fate
+            ..decision
         });
     }
 
     /// Fills in the decision of a garbage collection of containers about this one.
     pub fn judge_container(&mut self, plan: &Plan) {
-        self.fate = fate(plan, |target| target.id == self.id);
+        self.decision = decision(plan, |target| target.id == self.id);
         let step = plan.steps.iter().find(|step| step.target.id == self.id);
-        if let (Some(fate), Some(step)) = (&mut self.fate, step) {
-            fate.detail = Some(step.cause.describe().into());
+        if let (Some(decision), Some(step)) = (&mut self.decision, step) {
+            decision.detail = Some(step.cause.describe().into());
         }
     }
 
     /// Fills in the images that the reference named earlier. They are the answer if it names nothing now.
     pub fn recall(&mut self, absent: &[AbsentImage], is_answer: bool) {
-        self.absent = absent.iter().map(StoryDoc::absent).collect();
-        if let Some(first) = self.absent.first().filter(|_| is_answer) {
-            self.subject = "absent-image";
+        self.earlier_images = absent.iter().map(StoryDoc::absent).collect();
+        if let Some(first) = self.earlier_images.first().filter(|_| is_answer) {
+            self.subject = SubjectKind::AbsentImage;
             self.id.clone_from(&first.id);
         }
     }
@@ -346,7 +342,7 @@ impl ExplainDoc {
     pub fn lose(&mut self, scan: &Scan, lost: &LostContainer) {
         let inventory = &scan.inventory;
         let graphroot = &inventory[lost.store].root;
-        self.subject = "container";
+        self.subject = SubjectKind::Container;
         self.id = lost.id.to_string();
         self.path = path(graphroot);
         let image = lost.image_id.as_ref().map(|id| {
@@ -358,15 +354,14 @@ impl ExplainDoc {
         let store = owners_store(scan, lost.store);
         let command = removal_command(model::Owner::Podman, &lost.id, false, &store);
         self.command = command.filter(|_| is_id && !may_run).map(PrintedCommand::Deletes);
-        self.lost_container =
-            Some(LostContainerDoc { name: lost.name.clone(), state: lost.state.as_str(), image });
+        self.lost_container = Some(LostContainerDoc { name: lost.name.clone(), state: lost.state, image });
     }
 
     /// Fills in the age of the image and its lives, from the records.
     pub fn remember(&mut self, age: &ImageAge, story: &Story) {
         if let Some(image) = &mut self.image {
             image.remember(age);
-            self.remembered = Some(RememberedDoc::new(age, story));
+            self.records = Some(RememberedDoc::new(age, story));
         }
     }
 }

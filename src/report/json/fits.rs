@@ -3,9 +3,11 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::parts::Header;
+use super::parts::{DocumentKind, Header};
 use crate::app::fits::{Coming, Fits};
+use crate::model::arrival::Ratio;
 use crate::model::display::two_decimals;
+use crate::model::names::names;
 use crate::model::rules::Rule;
 use crate::model::{Finding, Plan};
 use crate::policy::Thresholds;
@@ -35,11 +37,11 @@ pub struct FitsDoc {
     pub disk_bytes_low: u64,
     /// The same with the high ratio.
     pub disk_bytes_high: u64,
-    pub ratio: RatioDoc,
+    pub ratio: Ratio,
     /// Percentage of the filesystem that is used now.
     pub used_percent: f64,
     /// Percentage that is used with the images; above 100 if there is no room at all.
-    pub used_then_percent: f64,
+    pub used_with_images_percent: f64,
     /// Percentage at which `gc` starts; null if that target is off.
     pub high_percent: Option<u8>,
     /// Percentage at which `gc` ends, and to which the command makes room; null if that target is off.
@@ -62,12 +64,23 @@ pub struct FitsDoc {
     pub used_after_gc_percent: Option<f64>,
     /// The images fit after these deletions; null if none are needed.
     pub fits_after_gc: Option<bool>,
-    /// Images that stay, by rule, most first.
-    pub stays: Vec<StaysDoc>,
+    /// Images that are kept, by rule, most first.
+    pub kept: Vec<KeptByRuleDoc>,
     /// Reason why `layersweep gc` would be refused now; null if it would not.
     pub gc_refused: Option<String>,
     /// Files that could not be read, and records that contradict each other.
     pub warnings: Vec<Finding>,
+}
+
+names! {
+    /// State of an image that may come.
+    ComingState {
+        /// The store has all of its layers.
+        Present = "present",
+        Arrives = "arrives",
+        /// Its layers are unknown.
+        Unknown = "unknown",
+    }
 }
 
 /// Image that may come.
@@ -76,8 +89,8 @@ pub struct FitsDoc {
 pub struct ComingDoc {
     /// Reference, or the file of its manifest.
     pub name: String,
-    /// `here`, `arrives` or `unknown`.
-    pub state: &'static str,
+    /// `present`, `arrives` or `unknown`.
+    pub state: ComingState,
     /// Number of layers; null if unknown.
     pub layers: Option<usize>,
     /// Layers that neither the store nor an image before it has; null if unknown.
@@ -97,7 +110,7 @@ pub struct ComingDoc {
 /// Images that a rule keeps.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct StaysDoc {
+pub struct KeptByRuleDoc {
     pub rule: Rule,
     /// Number of images.
     pub images: usize,
@@ -107,27 +120,13 @@ pub struct StaysDoc {
     pub until: Option<Timestamp>,
 }
 
-/// Bytes on the disk for each compressed byte.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct RatioDoc {
-    /// Of all layers together.
-    pub mean: f64,
-    /// A tenth of the layers, by compressed bytes, have less.
-    pub low: f64,
-    /// A tenth of the layers, by compressed bytes, have more.
-    pub high: f64,
-    /// Number of layers of the store that it was computed from; 0: a usual ratio is assumed.
-    pub layers: usize,
-}
-
 /// Builds the document.
 pub fn fits(found: &Fits, thresholds: Option<Thresholds>) -> FitsDoc {
     let scan = &found.result.scan;
     let room = found.room.as_ref();
     let steps = room.iter().flat_map(|room| &room.plan.steps);
     FitsDoc {
-        header: Header::new("fits", scan.taken_at),
+        header: Header::new(DocumentKind::Fits, scan.taken_at),
         complete: scan.is_complete() && found.unknown() == 0,
         fits: found.fits,
         store: super::build::path(&scan.inventory[found.store].root),
@@ -137,14 +136,9 @@ pub fn fits(found: &Fits, thresholds: Option<Thresholds>) -> FitsDoc {
         disk_bytes: found.total.disk_bytes,
         disk_bytes_low: found.total.disk_bytes_low,
         disk_bytes_high: found.total.disk_bytes_high,
-        ratio: RatioDoc {
-            mean: two_decimals(found.ratio.mean),
-            low: two_decimals(found.ratio.low),
-            high: two_decimals(found.ratio.high),
-            layers: found.ratio.layers,
-        },
+        ratio: found.ratio,
         used_percent: two_decimals(found.now.used_percent()),
-        used_then_percent: two_decimals(found.then.needed_percent()),
+        used_with_images_percent: two_decimals(found.then.needed_percent()),
         high_percent: thresholds.map(|used| used.high),
         low_percent: thresholds.map(|used| used.low),
         command: room.and_then(|room| room.command.clone()),
@@ -155,24 +149,24 @@ pub fn fits(found: &Fits, thresholds: Option<Thresholds>) -> FitsDoc {
         freed_bytes: room.map_or(0, |room| room.freed_bytes),
         used_after_gc_percent: room.map(|room| two_decimals(room.then.needed_percent())),
         fits_after_gc: room.map(|room| room.enough.is_some()),
-        stays: room.map(|room| stays(&room.plan)).unwrap_or_default(),
+        kept: room.map(|room| kept_by_rule(&room.plan)).unwrap_or_default(),
         gc_refused: found.gc_refused.clone(),
         warnings: scan.inventory.findings.clone(),
     }
 }
 
-fn stays(plan: &Plan) -> Vec<StaysDoc> {
-    let mut stays: Vec<StaysDoc> = Vec::new();
+fn kept_by_rule(plan: &Plan) -> Vec<KeptByRuleDoc> {
+    let mut rules: Vec<KeptByRuleDoc> = Vec::new();
     for kept in plan.kept.iter().filter(|kept| kept.target.is_image()) {
-        let is_same = |known: &StaysDoc| {
+        let is_same = |known: &KeptByRuleDoc| {
             known.rule == kept.rule && (kept.rule != Rule::InUse || known.detail == kept.detail)
         };
-        match stays.iter_mut().find(|known| is_same(known)) {
+        match rules.iter_mut().find(|known| is_same(known)) {
             Some(known) => {
                 known.images += 1;
                 known.until = known.until.max(kept.until);
             }
-            None => stays.push(StaysDoc {
+            None => rules.push(KeptByRuleDoc {
                 rule: kept.rule,
                 images: 1,
                 detail: kept.detail.clone(),
@@ -180,14 +174,14 @@ fn stays(plan: &Plan) -> Vec<StaysDoc> {
             }),
         }
     }
-    stays.sort_by_key(|rule| std::cmp::Reverse(rule.images));
-    stays
+    rules.sort_by_key(|rule| std::cmp::Reverse(rule.images));
+    rules
 }
 
 fn coming_doc(name: &str, coming: &Coming) -> ComingDoc {
     let empty = ComingDoc {
         name: name.to_owned(),
-        state: "unknown",
+        state: ComingState::Unknown,
         layers: None,
         new_layers: None,
         download_bytes: None,
@@ -199,9 +193,11 @@ fn coming_doc(name: &str, coming: &Coming) -> ComingDoc {
     match coming {
         Coming::Unknown { no_such_file } => ComingDoc { no_such_file: *no_such_file, ..empty },
         Coming::Index(digest) => ComingDoc { is_index: true, platform_digest: digest.clone(), ..empty },
-        Coming::Here => ComingDoc { state: "here", download_bytes: Some(0), disk_bytes: Some(0), ..empty },
+        Coming::Here => {
+            ComingDoc { state: ComingState::Present, download_bytes: Some(0), disk_bytes: Some(0), ..empty }
+        }
         Coming::Arrives(arrival) => ComingDoc {
-            state: if arrival.new_layers == 0 { "here" } else { "arrives" },
+            state: if arrival.new_layers == 0 { ComingState::Present } else { ComingState::Arrives },
             layers: Some(arrival.layers),
             new_layers: Some(arrival.new_layers),
             download_bytes: Some(arrival.download_bytes),
@@ -234,10 +230,10 @@ mod tests {
             young(60, "1 minute old"),
             young(120, "2 minutes old"),
         ];
-        let found = stays(&Plan { kept, ..Plan::default() });
+        let found = kept_by_rule(&Plan { kept, ..Plan::default() });
         let found: Vec<_> = found
             .iter()
-            .map(|stays| (stays.images, stays.detail.as_str(), stays.until.map(Timestamp::as_second)))
+            .map(|rule| (rule.images, rule.detail.as_str(), rule.until.map(Timestamp::as_second)))
             .collect();
         assert_eq!(
             found,

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::Header;
+use super::{DocumentKind, Header};
 use crate::app::fleet::{Merged, UnreadDocument};
 use crate::model::fleet::Fleet;
 
@@ -34,7 +34,7 @@ pub struct FleetDoc {
 #[must_use]
 pub fn fleet(now: Timestamp, merged: Merged) -> FleetDoc {
     FleetDoc {
-        header: Header::new("report-merge", now),
+        header: Header::new(DocumentKind::ReportMerge, now),
         complete: merged.unread == 0 && merged.fleet.nodes.incomplete == 0,
         documents: merged.documents,
         documents_older: merged.older,

@@ -5,18 +5,20 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::parts::Header;
+use super::DeletionDoc;
+use super::deletion::mount;
+use super::parts::{DocumentKind, Header};
 use crate::app::diagnosis::{Cause as UsageCause, Part, StoppedUse};
 use crate::app::gc::GcResult;
 use crate::app::outside::{InodeUse, Outside};
-use crate::history::runs::Event;
+use crate::config::Via;
+use crate::history::runs::{Command, Event};
 use crate::model::display::two_decimals;
-use crate::model::outcome::{Deletion, Outcome, OutcomeKind};
-use crate::model::plan::{
-    FilesystemPlan, Gain, Kept, PassEnd, Problem, Step, Target, TargetKind, Trigger, apply,
-};
-use crate::model::space::Measured;
-use crate::model::{FilesystemIx, Finding, Plan};
+use crate::model::outcome::{Outcome, OutcomeKind};
+use crate::model::plan::{FilesystemPlan, Kept, PassEnd, Problem, Step, Target, TargetKind, Trigger, apply};
+use crate::model::rules::Rule;
+use crate::model::space::{Measured, Started};
+use crate::model::{Finding, Plan};
 use crate::policy::PolicyKind;
 use crate::policy::compare::Comparison;
 use crate::policy::thresholds::Counted;
@@ -32,10 +34,10 @@ pub struct GcDoc {
     pub run_id: String,
     /// True if nothing was deleted: `deleted` contains what a run would delete.
     pub dry_run: bool,
-    /// `exact` or `kubelet`.
-    pub policy: String,
+    /// `exact` or `kubelet`; null for `rm`, and for a run that was refused before it began.
+    pub policy: Option<PolicyKind>,
     /// `cri` or `direct`; `auto` if the run was refused before the backend was chosen.
-    pub via: String,
+    pub via: Via,
     /// Number of images, layers, containers and temporary files whose deletion a killed run had begun and
     /// this run finished first.
     pub resumed: usize,
@@ -64,7 +66,7 @@ pub struct GcDoc {
     /// Filesystems with images, each with its targets.
     pub filesystems: Vec<GcFilesystemDoc>,
     /// Deletions in order; for a dry run, predicted ones.
-    pub deleted: Vec<DeletedDoc>,
+    pub deleted: Vec<DeletionDoc>,
     /// Objects that are kept, each with the rule that keeps it.
     pub kept: Vec<KeptDoc>,
     /// Failures during the run.
@@ -130,7 +132,8 @@ pub struct GcFilesystemDoc {
     /// Bytes freed here by the deletions, as far as measured; null for a dry run.
     pub measured_bytes: Option<i64>,
     /// Targets that were missed at the start: `used`, `free`, `inodes`.
-    pub started: Vec<&'static str>,
+    #[cfg_attr(test, schemars(with = "Vec<String>"))]
+    pub started: Started,
     /// `not_needed`, `reached`, `not_reached` or `failed`.
     pub outcome: OutcomeKind,
 }
@@ -173,75 +176,22 @@ pub struct InodeUseDoc {
     pub text: String,
 }
 
-/// Deletion, carried out or planned.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct DeletedDoc {
-    /// `image`, `artifact`, `container`, `sandbox`, `log` or `leak`.
-    pub kind: &'static str,
-    /// Id of the object.
-    pub id: String,
-    /// All names of the object.
-    pub names: Vec<String>,
-    /// Root of its store.
-    pub store: String,
-    /// Mount point of the filesystem that `usage_after_percent` is of; null if it frees nothing.
-    pub filesystem: Option<String>,
-    /// Bytes freed on each filesystem: an image may have blobs on one and snapshots on another.
-    pub freed: Vec<FreedDoc>,
-    /// `space`, `age`, `limit`, `leak` or `request`.
-    pub reason: &'static str,
-    /// Bytes that this deletion was predicted to free, at its position in the order.
-    pub predicted_bytes: u64,
-    /// Bytes freed by it; null for a dry run. Negative if other processes wrote more.
-    pub measured_bytes: Option<i64>,
-    /// Percentage used after it; for a dry run, predicted.
-    pub usage_after_percent: Option<f64>,
-    /// Time of the deletion; null for a dry run.
-    #[serde(rename = "at")]
-    pub deleted_at: Option<Timestamp>,
-    /// Number of members left in its group, which is deleted together, itself included.
-    pub group: Option<usize>,
-    /// Bytes of leaks deleted along with it, in addition to its own.
-    pub byproduct_bytes: u64,
-    /// True if predicted and measured bytes differ by more than the filesystem's own fluctuation.
-    pub differs: bool,
-    /// True if `measured_bytes` shows the writes or deletions of other processes rather than this deletion:
-    /// it is negative, or differs from the prediction by more than an eighth and 1 MiB on a filesystem whose
-    /// free space also changed without the deletion.
-    pub others_wrote: bool,
-    /// True for a named image that was never pulled, by evidence on the disk: no registry may have it.
-    pub never_pulled: bool,
-}
-
-/// Bytes that a deletion frees on one filesystem.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct FreedDoc {
-    /// Mount point of the filesystem.
-    pub filesystem: String,
-    /// Bytes that the deletion was predicted to free here, at its position in the order.
-    pub predicted_bytes: u64,
-    /// Bytes freed here; null for a dry run. Negative if other processes wrote more.
-    pub measured_bytes: Option<i64>,
-    /// Percentage used here after the deletion; for a dry run, predicted.
-    pub usage_after_percent: Option<f64>,
-}
-
 /// Object that is kept.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeptDoc {
-    /// `image`, `container`, `sandbox` or `log`.
-    pub kind: &'static str,
+    /// `image`, `artifact`, `container`, `sandbox` or `log`.
+    pub kind: TargetKind,
     /// Id of the object.
     pub id: String,
     /// All names of the object.
     pub names: Vec<String>,
     /// Rule that keeps it: see `docs/how-it-decides.md`.
-    pub rule: &'static str,
+    pub rule: Rule,
     /// Reason in words.
     pub detail: String,
+    /// True if the rule kept it after the run began, although the plan was to delete it.
+    pub since_run_began: bool,
     /// Bytes that the deletion of this object alone would free.
     pub frees_bytes: u64,
     /// Time at which the rule stops keeping it; null if that does not depend on time.
@@ -269,7 +219,7 @@ pub fn gc(result: &GcResult) -> GcDoc {
     let outcome = result.outcome.as_ref();
     let deletions = outcome.map_or(&[][..], |outcome| &outcome.deletions);
     let mut deleted: Vec<_> = match outcome {
-        Some(_) => deletions.iter().map(|done| deletion(done, &plan.mounts)).collect(),
+        Some(_) => deletions.iter().map(|done| DeletionDoc::done(done, &plan.mounts)).collect(),
         None => {
             let mut spaces = result.before.clone();
             plan.steps.iter().map(|step| predicted(step, &plan.mounts, &mut spaces)).collect()
@@ -294,11 +244,17 @@ pub fn gc(result: &GcResult) -> GcDoc {
         incomplete: false,
     });
     GcDoc {
-        header: Header::new(result.command.as_str(), result.at),
+        header: Header::new(
+            match result.command {
+                Command::Rm => DocumentKind::Rm,
+                Command::Gc | Command::Scan | Command::Sweep => DocumentKind::Gc,
+            },
+            result.at,
+        ),
         run_id: result.run_id.clone(),
         dry_run: result.dry_run,
-        policy: result.policy.map_or("", PolicyKind::as_str).to_owned(),
-        via: result.via.as_str().to_owned(),
+        policy: result.policy,
+        via: result.via,
         resumed: result.resumed,
         trigger: plan.trigger,
         usage_before_percent: shown.as_ref().and_then(|filesystem| filesystem.usage_before_percent),
@@ -358,11 +314,12 @@ fn inode_use(inode_use: &InodeUse) -> InodeUseDoc {
 
 fn kept(plan: &Plan, kept: &Kept) -> KeptDoc {
     KeptDoc {
-        kind: kept.target.kind.as_str(),
+        kind: kept.target.kind,
         id: kept.target.id.clone(),
         names: kept.target.names.clone(),
-        rule: kept.rule.as_str(),
+        rule: kept.rule,
         detail: kept.detail.clone(),
+        since_run_began: kept.since_run_began,
         frees_bytes: kept.frees_bytes,
         until: kept.until,
         explain: plan.explain_command(&kept.target),
@@ -371,10 +328,6 @@ fn kept(plan: &Plan, kept: &Kept) -> KeptDoc {
 
 fn comparison(mounts: &[PathBuf], both: &Comparison) -> ComparisonDoc {
     ComparisonDoc { mount: mount(mounts, both.filesystem), both: both.clone() }
-}
-
-fn mount(mounts: &[PathBuf], filesystem_ix: FilesystemIx) -> String {
-    mounts.get(filesystem_ix.get()).map(|mount| mount.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 fn percent(measured: Option<&Measured>) -> Option<f64> {
@@ -404,7 +357,7 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
         missing_inodes: missing.inodes,
         predicted_bytes: 0,
         measured_bytes: result.outcome.as_ref().map(|_| 0),
-        started: plan.started.names(),
+        started: plan.started,
         outcome: match plan.end {
             PassEnd::NotNeeded => OutcomeKind::NotNeeded,
             PassEnd::Reached => OutcomeKind::Reached,
@@ -416,7 +369,7 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
 }
 
 /// Adds the sums of the deletions on the filesystem.
-fn with_sums(filesystem: GcFilesystemDoc, deleted: &[DeletedDoc]) -> GcFilesystemDoc {
+fn with_sums(filesystem: GcFilesystemDoc, deleted: &[DeletionDoc]) -> GcFilesystemDoc {
     let freed = deleted.iter().flat_map(|deletion| &deletion.freed);
     let (mut predicted_bytes, mut measured_bytes) = (0_u64, 0_i64);
     for freed in freed.filter(|freed| freed.filesystem == filesystem.mount) {
@@ -428,95 +381,11 @@ fn with_sums(filesystem: GcFilesystemDoc, deleted: &[DeletedDoc]) -> GcFilesyste
 }
 
 /// Builds a planned deletion and applies it to `spaces`, which contains the effect of the steps before it.
-fn predicted(planned: &Step, mounts: &[PathBuf], spaces: &mut [Measured]) -> DeletedDoc {
+fn predicted(planned: &Step, mounts: &[PathBuf], spaces: &mut [Measured]) -> DeletionDoc {
     apply(&planned.gains, spaces);
-    let mut document = step(planned, mounts);
+    let mut document = DeletionDoc::planned(planned, mounts);
     for (freed, gain) in document.freed.iter_mut().zip(&planned.gains) {
         freed.usage_after_percent = percent(spaces.get(gain.filesystem.get()));
     }
     document
-}
-
-pub(super) fn step(step: &Step, mounts: &[PathBuf]) -> DeletedDoc {
-    let most = step.gains.iter().max_by_key(|gain| gain.size.frees_bytes).map(|gain| gain.filesystem);
-    let Target { kind, id, names, .. } = &step.target;
-    DeletedDoc {
-        kind: kind.as_str(),
-        id: id.clone(),
-        names: names.clone(),
-        store: step.target.store_root(),
-        filesystem: step.filesystem.or(most).map(|filesystem_ix| mount(mounts, filesystem_ix)),
-        freed: step.gains.iter().map(|gain| freed(gain, mounts)).collect(),
-        reason: step.cause.reason().as_str(),
-        predicted_bytes: step.predicted_bytes(),
-        measured_bytes: None,
-        usage_after_percent: step.expected.map(|space| two_decimals(space.used_percent())),
-        deleted_at: None,
-        group: step.group,
-        byproduct_bytes: 0,
-        differs: false,
-        others_wrote: false,
-        never_pulled: false,
-    }
-}
-
-fn freed(gain: &Gain, mounts: &[PathBuf]) -> FreedDoc {
-    FreedDoc {
-        filesystem: mount(mounts, gain.filesystem),
-        predicted_bytes: gain.size.frees_bytes,
-        measured_bytes: None,
-        usage_after_percent: None,
-    }
-}
-
-pub(super) fn deletion(deletion: &Deletion, mounts: &[PathBuf]) -> DeletedDoc {
-    let parts = deletion.step.gains.iter().map(|gain| {
-        let measured = deletion.freed.iter().find(|freed| freed.filesystem == gain.filesystem);
-        FreedDoc {
-            measured_bytes: measured.map(|freed| freed.bytes),
-            usage_after_percent: measured.and_then(|freed| freed.usage_after_percent).map(two_decimals),
-            ..freed(gain, mounts)
-        }
-    });
-    let document = step(&deletion.step, mounts);
-    // Without a filesystem of the step, the first one that was measured.
-    let measured = deletion.freed.first().map(|freed| mount(mounts, freed.filesystem));
-    DeletedDoc {
-        filesystem: measured.filter(|_| deletion.step.filesystem.is_none()).or(document.filesystem),
-        freed: parts.collect(),
-        measured_bytes: deletion.measured_bytes,
-        usage_after_percent: deletion.usage_after_percent.map(two_decimals),
-        deleted_at: Some(deletion.at),
-        byproduct_bytes: deletion.byproduct_bytes,
-        differs: deletion.is_off(),
-        others_wrote: deletion.is_disturbed(),
-        ..document
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::Size;
-    use crate::model::plan::Cause;
-
-    /// Most of its bytes are on another filesystem than the one that it is deleted for.
-    #[test]
-    fn filesystem_is_that_of_the_usage() {
-        let target =
-            Target { kind: TargetKind::Image, store: None, id: "aa".into(), names: vec![], leak: None };
-        let gain = |filesystem: usize, bytes| Gain {
-            filesystem: filesystem.into(),
-            size: Size { frees_bytes: bytes, ..Size::default() },
-        };
-        let planned = Step {
-            filesystem: Some(0.into()),
-            gains: vec![gain(0, 1), gain(1, 9)],
-            ..Step::new(target, Cause::Age)
-        };
-        let mounts = ["/a".into(), "/b".into()];
-        assert_eq!(step(&planned, &mounts).filesystem.as_deref(), Some("/a"));
-        let without = Step { filesystem: None, ..planned };
-        assert_eq!(step(&without, &mounts).filesystem.as_deref(), Some("/b"));
-    }
 }

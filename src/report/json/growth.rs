@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::SumDoc;
 use super::TakenDoc;
-use super::parts::Header;
+use super::parts::{DocumentKind, Header};
 use crate::app::growth::Growth;
 use crate::model::growth::{FilesystemGrowth, GrowthRow};
 
@@ -57,7 +57,7 @@ pub struct FilesystemGrowthDoc {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GrowthRowDoc {
     /// `container` (its own files and writable layer) and `images` of a repository, by container; `group`
-    /// with a name; `none` for images without a name, and for containers without a namespace; `several` for
+    /// with a name; `unnamed` for images without a name, and for containers without a namespace; `several` for
     /// images that several groups use, and `unused` for those that no container uses, by namespace and owner;
     /// `unknown` for what only a scan of an earlier version contains, which has no groups; `build_cache`,
     /// `leaks`, `metadata` and `store_other` in the stores; `not_in_store`; `rest` for records of images and
@@ -86,7 +86,7 @@ pub fn growth(growth: &Growth) -> GrowthDoc {
     let (before, after) = (&growth.before, &growth.after);
     let seconds = after.taken_at.duration_since(before.taken_at).as_secs();
     GrowthDoc {
-        header: Header::new("usage-growth", after.taken_at),
+        header: Header::new(DocumentKind::UsageGrowth, after.taken_at),
         complete: growth.is_complete(),
         by: growth.by.as_str(),
         since: growth.since,

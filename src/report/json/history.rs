@@ -5,14 +5,13 @@ use std::collections::{BTreeSet, HashSet};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::StoryDoc;
-use super::parts::Header;
+use super::parts::{DocumentKind, Header};
+use super::{DeletionDoc, StoryDoc};
 use crate::app::history::{HistoryOrigin, KeptScans, PastImages, PastRuns, PastUsage};
 use crate::history::kept_scans::KeptScan;
-use crate::history::runs::{Certainty, Command, DeletionRow, Event, OutcomeKind, Quiet, RunError, RunRow};
+use crate::history::runs::{Command, Event, OutcomeKind, Quiet, RunError, RunRow};
 use crate::history::usage::{KnownFilesystem, Point, Range, Series};
 use crate::model::display::two_decimals;
-use crate::model::outcome::differs;
 use crate::model::plan::Trigger;
 
 /// Document of `layersweep history`.
@@ -43,7 +42,7 @@ pub struct RunDoc {
     /// Id of the run; for several, the id of the last one.
     pub run_id: String,
     /// `scan`, `gc`, `sweep` or `rm`.
-    pub command: &'static str,
+    pub command: Command,
     /// Number of runs in this entry.
     pub runs: u64,
     /// Start of the run; for several, of the first.
@@ -52,7 +51,7 @@ pub struct RunDoc {
     pub ended_at: Option<Timestamp>,
     /// `done`, `incomplete`, `not_needed`, `reached`, `not_reached`, `failed` or `refused`; null without an
     /// end.
-    pub outcome: Option<&'static str>,
+    pub outcome: Option<OutcomeKind>,
     /// The outcome in words: `low threshold reached`, `refused: pinned`, `killed`.
     pub outcome_text: String,
     /// True if it only printed a plan.
@@ -79,7 +78,7 @@ pub struct RunDoc {
     /// Bytes of leaks deleted along with the images; not part of `measured_bytes`.
     pub byproduct_bytes: u64,
     /// True if other processes spoiled the measurement of a deletion: the freed bytes of the run are unknown.
-    pub others_wrote: bool,
+    pub disturbed: bool,
     /// Deletions in order, including failed attempts.
     pub deleted: Vec<DeletionDoc>,
     /// Failures during the run.
@@ -90,44 +89,6 @@ pub struct RunDoc {
     pub killed: bool,
     /// True if a part of its record waits in a file to be saved in the database. Never true for scans.
     pub unsaved: bool,
-}
-
-/// Deletion, or an attempt.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct DeletionDoc {
-    /// `image`, `container`, `sandbox`, `log` or `leak`.
-    pub kind: &'static str,
-    /// Id of the object.
-    pub id: String,
-    /// All names of the object.
-    pub names: Vec<String>,
-    /// Root of its store; empty for an object outside the stores.
-    pub store: String,
-    /// `space`, `age`, `limit`, `leak` or `request`.
-    pub reason: &'static str,
-    /// Bytes predicted to be freed.
-    pub predicted_bytes: u64,
-    /// Bytes freed; negative if other processes wrote more meanwhile; null if not measured.
-    pub measured_bytes: Option<i64>,
-    /// Bytes of leaks deleted along with it; not part of `measured_bytes`.
-    pub byproduct_bytes: u64,
-    /// True if predicted and measured bytes differ by more than the filesystem's own fluctuation.
-    pub differs: bool,
-    /// True if `measured_bytes` shows the writes or deletions of other processes rather than this deletion.
-    pub others_wrote: bool,
-    /// Percentage used after it.
-    pub usage_after_percent: Option<f64>,
-    /// Time of the deletion.
-    #[serde(rename = "at")]
-    pub deleted_at: Timestamp,
-    /// `gone`; `failed` if the object is still there; `unknown` if the run ended or was killed before the
-    /// result was known, and no scan has looked since.
-    pub outcome: &'static str,
-    /// True if the run did not know the result and a later scan found it.
-    pub confirmed: bool,
-    /// Cause of the failure, or of the unknown outcome; null for a success.
-    pub error: Option<String>,
 }
 
 /// Document of `layersweep history usage`.
@@ -192,51 +153,24 @@ pub fn history_scans(now: Timestamp, past: KeptScans) -> HistoryScansDoc {
             scans.push(KeptScanDoc { name, scan });
         }
     }
-    HistoryScansDoc { header: Header::new("history-scans", now), origin, scans }
+    HistoryScansDoc { header: Header::new(DocumentKind::HistoryScans, now), origin, scans }
 }
 
-/// Usage at a point in time: a single reading, or the readings of a day.
+/// Usage at a point in time.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PointDoc {
-    /// Time of the reading, or start of the day.
-    #[serde(rename = "at")]
-    pub time: Timestamp,
-    /// Length of the period in seconds: 0 for a single reading, else 86400.
-    pub span_seconds: i64,
-    /// Number of readings.
-    pub readings: u64,
-    /// Size of the filesystem.
-    pub capacity_bytes: u64,
-    /// Bytes that were not free.
-    pub used_bytes: Range,
-    /// Bytes that an unprivileged user could still write.
-    pub available_bytes: Range,
-    /// Percentage of the capacity that was not available (the kubelet's measure).
-    pub used_percent: PercentRangeDoc,
-    /// Total number of inodes; 0 if the filesystem has no fixed number.
-    pub inodes: u64,
-    /// Free inodes; 0 if the filesystem has no fixed number.
-    pub inodes_free: Range,
-}
-
-/// Lowest, mean and highest reading in percent, two decimals.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct PercentRangeDoc {
-    /// Lowest reading.
-    pub min: f64,
-    /// Mean of the readings.
-    pub avg: f64,
-    /// Highest reading.
-    pub max: f64,
+    #[serde(flatten)]
+    pub reading: Point,
+    /// Percentage of the capacity that was not available (the kubelet's measure), two decimals.
+    pub used_percent: Range<f64>,
 }
 
 /// Builds the document of `history`.
 pub fn history(now: Timestamp, past: PastRuns) -> HistoryDoc {
     let PastRuns { origin, runs, more, quiet } = past;
     HistoryDoc {
-        header: Header::new("history", now),
+        header: Header::new(DocumentKind::History, now),
         runs: runs.into_iter().map(|row| run(row, &origin.unsaved)).collect(),
         origin,
         more,
@@ -254,13 +188,9 @@ pub fn history_of_images(now: Timestamp, past: PastImages) -> HistoryDoc {
 /// Builds the document of `history usage`.
 pub fn history_usage(now: Timestamp, past: PastUsage) -> HistoryUsageDoc {
     let PastUsage { origin, series, runs } = past;
-    let filesystems = series.into_iter().map(|Series { filesystem, points }| SeriesDoc {
-        filesystem,
-        points: points.iter().map(point).collect(),
-    });
     HistoryUsageDoc {
-        header: Header::new("history-usage", now),
-        filesystems: filesystems.collect(),
+        header: Header::new(DocumentKind::HistoryUsage, now),
+        filesystems: series.iter().map(SeriesDoc::new).collect(),
         runs: runs.into_iter().map(|row| run(row, &origin.unsaved)).collect(),
         origin,
     }
@@ -273,11 +203,11 @@ fn run(row: RunRow, unsaved: &HashSet<String>) -> RunDoc {
         outcome_text,
         unsaved: unsaved.contains(&start.run_id),
         run_id: start.run_id,
-        command: start.command.as_str(),
+        command: start.command,
         runs: row.runs,
         started_at: start.started,
         ended_at: row.ended,
-        outcome: row.outcome.map(OutcomeKind::as_str),
+        outcome: row.outcome,
         // Dry runs are not recorded.
         dry_run: false,
         policy: start.policy,
@@ -290,8 +220,8 @@ fn run(row: RunRow, unsaved: &HashSet<String>) -> RunDoc {
         predicted_bytes: start.predicted_bytes,
         measured_bytes: row.measured_bytes,
         byproduct_bytes: row.byproduct_bytes,
-        others_wrote: row.deletions.iter().any(|deletion| deletion.others_wrote),
-        deleted: row.deletions.into_iter().map(deletion).collect(),
+        disturbed: row.deletions.iter().any(|deletion| deletion.others_wrote),
+        deleted: row.deletions.iter().map(DeletionDoc::recorded).collect(),
         errors: row.errors,
         events: row.events,
         killed: row.killed,
@@ -320,39 +250,14 @@ fn outcome_text(row: &RunRow) -> String {
     }
 }
 
-fn deletion(deletion: DeletionRow) -> DeletionDoc {
-    let outcome = deletion.outcome();
-    DeletionDoc {
-        kind: deletion.kind.as_str(),
-        id: deletion.id,
-        names: deletion.names,
-        store: deletion.store.map(|store| store.root().to_string_lossy().into_owned()).unwrap_or_default(),
-        reason: deletion.reason.as_str(),
-        predicted_bytes: deletion.predicted_bytes,
-        measured_bytes: deletion.measured_bytes,
-        byproduct_bytes: deletion.byproduct_bytes,
-        differs: deletion.error.is_none()
-            && deletion.measured_bytes.is_some_and(|measured| differs(deletion.predicted_bytes, measured)),
-        others_wrote: deletion.others_wrote,
-        usage_after_percent: deletion.usage_after_percent.map(two_decimals),
-        deleted_at: deletion.at,
-        outcome,
-        confirmed: deletion.certainty == Certainty::Confirmed,
-        error: deletion.error,
-    }
-}
-
-fn point(point: &Point) -> PointDoc {
-    let [min, avg, max] = point.used_percent().map(two_decimals);
-    PointDoc {
-        time: point.time,
-        span_seconds: point.span.seconds(),
-        readings: point.readings,
-        capacity_bytes: point.capacity_bytes,
-        used_bytes: point.used,
-        available_bytes: point.available,
-        used_percent: PercentRangeDoc { min, avg, max },
-        inodes: point.inodes,
-        inodes_free: point.inodes_free,
+impl SeriesDoc {
+    pub(super) fn new(series: &Series) -> Self {
+        let points = series.points.iter().map(|point| {
+            let Range { min, avg, max } = point.used_percent();
+            let used_percent =
+                Range { min: two_decimals(min), avg: two_decimals(avg), max: two_decimals(max) };
+            PointDoc { reading: *point, used_percent }
+        });
+        Self { filesystem: series.filesystem.clone(), points: points.collect() }
     }
 }

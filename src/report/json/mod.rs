@@ -7,6 +7,7 @@
 
 mod build;
 mod config;
+mod deletion;
 mod diff;
 mod doctor;
 mod explain;
@@ -30,41 +31,43 @@ mod usage;
 use serde::Serialize;
 
 use crate::app::explain::{AgeLimits, VolumeExplanation};
-use crate::model::{Finding, PrintedCommand};
+use crate::model::names::names;
+use crate::model::plan::Reason;
+use crate::model::rules::{Rule, Ruling};
+use crate::model::{ContainerState, Finding, PrintedCommand};
 use crate::stores::Effort;
 
 pub use build::{container, fair, filesystem, image, layer, leak, store, totals, usage_store};
-pub use config::{ConfigDoc, ConfigProblemDoc, OriginDoc, Override, config};
+pub use config::{ConfigDoc, Override, config};
+pub use deletion::{DeletionDoc, FreedDoc};
 pub use diff::{ChangeDoc, DiffDoc, ImageDiffDoc, SumDoc, TakenDoc, diff};
 pub use doctor::{DoctorDoc, doctor};
 pub use explain::explain;
-pub use fits::{ComingDoc, FitsDoc, fits};
 #[cfg(test)]
-pub use fits::{RatioDoc, StaysDoc};
+pub use fits::KeptByRuleDoc;
+pub use fits::{ComingDoc, ComingState, FitsDoc, fits};
 pub use fleet::{FleetDoc, fleet};
-pub use gc::{ComparisonDoc, DeletedDoc, FreedDoc, GcDoc, GcFilesystemDoc, InodeUseDoc, KeptDoc, gc};
+pub use gc::{ComparisonDoc, GcDoc, GcFilesystemDoc, InodeUseDoc, KeptDoc, gc};
 pub use growth::{FilesystemGrowthDoc, GrowthDoc, GrowthRowDoc, growth};
 pub use history::{
-    DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PointDoc, RunDoc, SeriesDoc,
-    history, history_of_images, history_scans, history_usage,
+    HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PointDoc, RunDoc, SeriesDoc, history,
+    history_of_images, history_scans, history_usage,
 };
 pub use omitted::OmittedDoc;
 pub use parts::{
-    BytesDoc, ContainerDoc, FilesystemDoc, ForecastDoc, Header, ImageDoc, ImageOriginDoc, LayerDoc, LeakDoc,
-    OtherDoc, RowDoc, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
+    BytesDoc, ContainerDoc, DocumentKind, FilesystemDoc, ForecastDoc, Header, ImageDoc, LayerDoc, LeakDoc,
+    OtherDoc, RowDoc, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, UserKind,
 };
 
 pub use pins::{PinsDoc, pins};
-pub use remembered::{EvidenceDoc, RememberedDoc};
-pub use report::{
-    Extent, ReportDoc, ReportFilesystemDoc, TopObjectDoc, UsagePointDoc, UsageSeriesDoc, report,
-};
+pub use remembered::RememberedDoc;
+pub use report::{Extent, ReportDoc, ReportFilesystemDoc, TopObjectDoc, report};
 pub use repull::{RepullDoc, RepullImageDoc, repull};
 pub use scan::{explanation, images, known_images, layers, scan};
 pub use scan_file::scan_of;
-pub use story::{ImageDeletionDoc, LifeDoc, StoryDoc};
-pub use sweep::{SweepDoc, SweepLeakDoc, SweptDoc, sweep, sweep_refused};
-pub use usage::{GroupDoc, ShareRowDoc, UsageDoc, UsageFilesystemDoc, usage};
+pub use story::{EndedBy, LifeDoc, StoryDoc};
+pub use sweep::{SweepDoc, SweepLeakDoc, sweep, sweep_refused};
+pub use usage::{GroupDoc, ShareKind, ShareRowDoc, UsageDoc, UsageFilesystemDoc, usage};
 
 /// Document of `layersweep scan`.
 #[derive(Clone, Debug, Serialize)]
@@ -134,6 +137,22 @@ pub struct LayersDoc {
     pub warnings: Vec<Finding>,
 }
 
+names! {
+    /// Kind of object that `explain` describes.
+    SubjectKind {
+        Image = "image",
+        Layer = "layer",
+        Container = "container",
+        Leak = "leak",
+        Metadata = "metadata",
+        Other = "other",
+        Directory = "directory",
+        File = "file",
+        /// An image that the records know and no store has.
+        AbsentImage = "absent-image",
+    }
+}
+
 /// Document of `layersweep explain`.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -146,7 +165,7 @@ pub struct ExplainDoc {
     /// `image`, `layer`, `container`, `leak`, `metadata` or `other`; `directory` or `file` for a path that is
     /// not an object (a store, or a path outside the stores); `absent-image` if no store has an image of that name,
     /// but the records know one.
-    pub subject: &'static str,
+    pub subject: SubjectKind,
     /// Id or name of the object; the path of a directory or file.
     pub id: String,
     /// Path of the object on the disk.
@@ -154,11 +173,11 @@ pub struct ExplainDoc {
     /// The image; null for other subjects.
     pub image: Option<ImageDoc>,
     /// Facts about the image from the records; null without records.
-    pub remembered: Option<RememberedDoc>,
+    pub records: Option<RememberedDoc>,
     /// Ages that the configuration sets for the image; null for other subjects.
     pub age_limits: Option<AgeLimits>,
     /// Other images that the reference named earlier, the latest first; only for an image or `absent-image`.
-    pub absent: Vec<StoryDoc>,
+    pub earlier_images: Vec<StoryDoc>,
     /// Layers from the top down to the base. For an image, its other content follows: blobs, mapped layers,
     /// copies in a second snapshotter.
     pub chain: Vec<LayerDoc>,
@@ -176,7 +195,7 @@ pub struct ExplainDoc {
     /// Leaks that concern the object.
     pub leaks: Vec<LeakDoc>,
     /// Images, containers and caches that keep these bytes on the disk.
-    pub held_by: Vec<UserDoc>,
+    pub used_by: Vec<UserDoc>,
     /// Allocated bytes of the object itself.
     pub bytes: u64,
     /// Bytes that the filesystem would free if only this object were deleted now; null if some of its layers are not
@@ -191,11 +210,11 @@ pub struct ExplainDoc {
     pub manifests: Vec<IndexedManifestDoc>,
     /// Bytes of the content of other platforms and of attestations, part of the image's total; null without an index.
     pub other_platforms_bytes: Option<u64>,
-    /// Verdict of every rule, in order; the first `stay` decides.
-    pub rules: Vec<RuleDoc>,
+    /// Ruling of every rule, in order; the first that keeps the image decides.
+    pub rules: Vec<Ruling>,
     /// Decision that `gc` would make about the image or container now, as far as the disk and the records
     /// show; null for other subjects.
-    pub fate: Option<GcDecisionDoc>,
+    pub decision: Option<GcDecisionDoc>,
     /// Files that could not be read, and records that contradict each other.
     pub warnings: Vec<Finding>,
 }
@@ -207,7 +226,7 @@ pub struct LostContainerDoc {
     /// Name of the container.
     pub name: String,
     /// State in the database.
-    pub state: &'static str,
+    pub state: ContainerState,
     /// Name or id of the image that it keeps in use; null if it was made without one.
     pub image: Option<String>,
 }
@@ -228,13 +247,21 @@ pub struct BelowDoc {
     pub other_filesystems: Vec<String>,
 }
 
+names! {
+    /// Reason why a deletion frees another number of bytes than the size of the object.
+    DifferenceCause {
+        SharedExtents = "shared-extents",
+        FilesystemMetadata = "filesystem-metadata",
+    }
+}
+
 /// Part of the difference between exclusive bytes and the bytes that a deletion frees.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DifferenceDoc {
-    /// `shared_extents` (reflinks: other files keep the blocks), or `filesystem_metadata` (blocks that the
+    /// `shared-extents` (reflinks: other files keep the blocks), or `filesystem-metadata` (blocks that the
     /// filesystem uses for a file besides its content).
-    pub cause: &'static str,
+    pub cause: DifferenceCause,
     /// Bytes freed in addition; negative if fewer are freed.
     pub bytes: i64,
 }
@@ -269,30 +296,20 @@ pub struct CopiesDoc {
     pub frees_bytes: u64,
 }
 
-/// Verdict of one rule about an image.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct RuleDoc {
-    /// Name of the rule.
-    pub rule: &'static str,
-    /// `stay` (the rule keeps the image) or `pass`.
-    pub verdict: &'static str,
-    /// Reason in words.
-    pub detail: String,
-}
-
 /// Decision of `gc` about an image or container.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GcDecisionDoc {
     /// True if it would be deleted.
-    pub goes: bool,
-    /// Reason for the deletion (`age`, `space`), or the rule that keeps the object.
-    pub rule: &'static str,
+    pub would_delete: bool,
+    /// Reason for the deletion: `age`, `space` or `limit`; null if it is kept.
+    pub reason: Option<Reason>,
+    /// Rule that keeps the object; null if it would be deleted.
+    pub rule: Option<Rule>,
     /// Explanation by the rule; null for an image that would be deleted.
     pub detail: Option<String>,
     /// Position in the order of deletions, from 1; null if it is kept.
-    pub place: Option<usize>,
+    pub position: Option<usize>,
     /// Bytes that its deletion would free at that position; null if it is kept.
     pub predicted_bytes: Option<u64>,
     /// Command that deletes images here; null for a container.

@@ -1,13 +1,42 @@
 //! Objects that several documents share.
 
 use crate::history::ages::Basis;
+use crate::model::names::names;
+use crate::model::plan::TargetKind;
 use crate::model::refs::RowKind;
 use crate::model::{
-    Consistency, ContainerId, Filesystem, ImageId, LayerId, LeakClass, OriginKind, SCHEMA_VERSION,
+    Consistency, ContainerId, ContainerState, Filesystem, ImageId, LayerId, LeakClass, NodeKind, Origin,
+    Owner, SCHEMA_VERSION, StoreKind, Verdict,
 };
 use crate::policy::forecast::Forecast;
 use jiff::Timestamp;
 use serde::Serialize;
+
+names! {
+    /// Kind of a document.
+    DocumentKind {
+        Config = "config",
+        Diff = "diff",
+        Doctor = "doctor",
+        Explain = "explain",
+        Fits = "fits",
+        Gc = "gc",
+        History = "history",
+        HistoryRepull = "history-repull",
+        HistoryScans = "history-scans",
+        HistoryUsage = "history-usage",
+        Images = "images",
+        Layers = "layers",
+        Pins = "pins",
+        Report = "report",
+        ReportMerge = "report-merge",
+        Rm = "rm",
+        Scan = "scan",
+        Sweep = "sweep",
+        Usage = "usage",
+        UsageGrowth = "usage-growth",
+    }
+}
 
 /// Common fields of all documents.
 #[derive(Clone, Debug, Serialize)]
@@ -16,13 +45,13 @@ pub struct Header {
     /// Version of the document format.
     pub schema_version: u32,
     /// Kind of document: the name of the command, with a suffix if the command has several documents.
-    pub kind: &'static str,
+    pub kind: DocumentKind,
     /// Time at which the document was made, RFC 3339 UTC.
     pub generated_at: Timestamp,
 }
 
 impl Header {
-    pub(super) fn new(kind: &'static str, generated_at: Timestamp) -> Self {
+    pub(super) fn new(kind: DocumentKind, generated_at: Timestamp) -> Self {
         Self { schema_version: SCHEMA_VERSION, kind, generated_at }
     }
 }
@@ -95,7 +124,7 @@ impl ForecastDoc {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StoreDoc {
     /// `containers-storage` or `containerd`.
-    pub kind: &'static str,
+    pub kind: StoreKind,
     /// Root directory: a graphroot, an additional image store, or the root of containerd.
     pub root: String,
     /// Storage driver or snapshotter.
@@ -176,7 +205,7 @@ pub struct ImageDoc {
     /// Image id; for an artifact, the digest of its manifest.
     pub id: String,
     /// `image`, or `artifact` for an OCI artifact of CRI-O or Podman.
-    pub kind: &'static str,
+    pub kind: TargetKind,
     /// All names; empty for a dangling image.
     pub names: Vec<String>,
     /// Digests of its manifests.
@@ -184,7 +213,7 @@ pub struct ImageDoc {
     /// Root of its store.
     pub store: String,
     /// Way in which it came to this node, with the evidence.
-    pub origin: ImageOriginDoc,
+    pub origin: Origin,
     /// True for a manifest list, which names other images and has no layers.
     pub manifest_list: bool,
     /// Creation time from the image's record: in containerd, when the record was made on this node; in
@@ -231,33 +260,31 @@ pub struct ImageDoc {
     pub out_of_reach: Option<String>,
 }
 
-/// Way in which an image came to this node, with the evidence on the disk.
-#[derive(Clone, Debug, Default, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct ImageOriginDoc {
-    /// `pulled`, `built`, `loaded`, `preloaded` or `unknown`.
-    pub kind: OriginKind,
-    /// Registry and repository that provided it; null if unknown or not pulled.
-    pub registry: Option<String>,
-    /// Time at which it was last known to come from there.
-    pub at: Option<Timestamp>,
-    /// Evidence on the disk.
-    pub evidence: String,
+names! {
+    /// Kind of a user of an image or layer.
+    UserKind {
+        Image = "image",
+        Container = "container",
+        Leak = "leak",
+        BuildCache = "build-cache",
+        /// A user that the document does not list.
+        External = "external",
+    }
 }
 
 /// User of an image or layer.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UserDoc {
-    /// `image`, `container`, `leak` or `build-cache`; `elsewhere` for a user that this document does not
+    /// `image`, `container`, `leak` or `build-cache`; `external` for a user that this document does not
     /// list: a container of another store, a container known only to Podman's database, a mount of the image.
-    pub kind: &'static str,
-    /// Id of the user; empty for `elsewhere`.
+    pub kind: UserKind,
+    /// Id of the user; empty for `external`.
     pub id: String,
-    /// Name of the user; a description for `elsewhere`.
+    /// Name of the user; a description for `external`.
     pub name: String,
     /// Owner of a container; null for other kinds.
-    pub owner: Option<&'static str>,
+    pub owner: Option<Owner>,
 }
 
 /// Layer, snapshot or blob.
@@ -269,7 +296,7 @@ pub struct LayerDoc {
     /// Root of its store.
     pub store: String,
     /// `layer`, `snapshot` or `blob`.
-    pub kind: &'static str,
+    pub kind: NodeKind,
     /// Id of the parent as recorded; null for a base.
     pub parent: Option<String>,
     /// Digest of the uncompressed tar.
@@ -296,7 +323,7 @@ pub struct LayerDoc {
     pub path: String,
     /// Directory in an additional layer store that contains its files. `bytes` and `inodes` do not include these. Null
     /// for other layers.
-    pub elsewhere: Option<String>,
+    pub content_path: Option<String>,
     /// True if its content is not in `bytes` and `inodes`: it is in a thin pool, a dataset or an additional layer store,
     /// or was not found.
     pub unmeasured: bool,
@@ -317,9 +344,9 @@ pub struct ContainerDoc {
     /// Id of its image as recorded.
     pub image_id: Option<String>,
     /// `cri-o`, `podman`, `buildah`, `containerd`, `docker` or `unknown`.
-    pub owner: &'static str,
+    pub owner: Owner,
     /// `created`, `running`, `exited`, or `unknown` if the disk does not record it.
-    pub state: &'static str,
+    pub state: ContainerState,
     /// True for a pod sandbox.
     pub sandbox: bool,
     /// Creation time.
@@ -349,7 +376,7 @@ pub struct LeakDoc {
     /// Age in seconds; null if the disk has no evidence of it.
     pub age_seconds: Option<u64>,
     /// `reclaim`, `repair`, `keep` or `report`.
-    pub verdict: &'static str,
+    pub verdict: Verdict,
     /// Evidence in words.
     pub evidence: String,
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::parts::Header;
+use super::parts::{DocumentKind, Header};
 use crate::app::pins::PinList;
 
 /// Document of `layersweep pin list`; `pin add` and `pin remove` print it with their changes.
@@ -19,5 +19,5 @@ pub struct PinsDoc {
 
 /// Builds the document of `pin`.
 pub fn pins(now: Timestamp, list: PinList) -> PinsDoc {
-    PinsDoc { header: Header::new("pins", now), list }
+    PinsDoc { header: Header::new(DocumentKind::Pins, now), list }
 }

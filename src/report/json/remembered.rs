@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{ImageDoc, LifeDoc};
 use crate::history::ages::{AgeRule, Basis, ImageAge};
 use crate::history::story::Story;
-use crate::model::EvidenceKind;
+use crate::model::Evidence;
 
 /// Facts about an image from the records.
 #[derive(Clone, Debug, Serialize)]
@@ -17,13 +17,15 @@ pub struct RememberedDoc {
     /// Source of `first_detected`: `records` (stored by an earlier run) or `disk` (not in the records,
     /// derived from the disk now).
     pub first_detected_from: Basis,
-    /// Evidence for that time: `making`, the creation of its latest part; `container`, the creation of its
+    /// Evidence for that time: `creation`, the creation of its latest part; `container`, the creation of its
     /// first container; `first-scan`, a scan, because the disk has no evidence; `future-evidence`, a scan,
     /// because the disk's evidence is in the future; `absent-before`, a scan, because the scan before did not
-    /// find it; `lost`, unknown, because the record of the evidence is unreadable.
+    /// find it; `unreadable`, unknown, because the record of the evidence is unreadable.
     pub rule: AgeRule,
     /// Evidence that was considered, including the evidence that decided.
-    pub evidence: Vec<EvidenceDoc>,
+    pub evidence: Vec<Evidence>,
+    /// Evidence that decided; null if it was a scan.
+    pub decided_by: Option<Evidence>,
     /// Last known use by a container; null if none was ever seen.
     pub last_used: Option<Timestamp>,
     /// Number of containers seen that were made from it.
@@ -34,35 +36,17 @@ pub struct RememberedDoc {
     pub earlier_lives: Vec<LifeDoc>,
 }
 
-/// Evidence on the disk for the arrival of an image.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct EvidenceDoc {
-    /// `image-record`, `top-layer`, `metadata-directory`, `container` or `pull-record`.
-    pub kind: EvidenceKind,
-    /// Time of the evidence.
-    #[serde(rename = "at")]
-    pub time: Timestamp,
-    /// True if this evidence decided.
-    pub decides: bool,
-}
-
 impl RememberedDoc {
     /// Builds the object from an image's age and its story.
     pub fn new(age: &ImageAge, story: &Story) -> Self {
         // A life that has ended since the last scan is still recorded as present.
         let earlier = story.lives.iter().filter(|life| life.age.life < age.life);
-        let deciding = age.detection.deciding();
-        let evidence = age.detection.found.iter().map(|found| EvidenceDoc {
-            kind: found.kind,
-            time: found.at,
-            decides: deciding.as_ref() == Some(found),
-        });
         Self {
             first_detected: age.first_detected,
             first_detected_from: age.basis,
             rule: age.detection.rule,
-            evidence: evidence.collect(),
+            evidence: age.detection.found.clone(),
+            decided_by: age.detection.deciding(),
             last_used: age.last_used,
             use_count: age.use_count,
             life: age.life,

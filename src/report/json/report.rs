@@ -1,16 +1,14 @@
 //! JSON document of `layersweep report`: the users of a node's disk.
 
-use jiff::Timestamp;
 use serde::Serialize;
 
 use super::omitted::{self, Listed};
 use super::scan::scan_with;
-use super::{FilesystemDoc, ForecastDoc, Header, OmittedDoc, RunDoc, ScanDoc};
+use super::{DocumentKind, FilesystemDoc, ForecastDoc, Header, OmittedDoc, RunDoc, ScanDoc, SeriesDoc};
 use crate::app::diagnosis::{Advice, Cause, Part};
 use crate::app::report::{Changes, Report};
-use crate::history::usage::Series;
 use crate::model::Finding;
-use crate::model::display::two_decimals;
+use crate::model::names::names;
 use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
 use crate::stores::other_usage::{OtherUserKind, OtherUsers};
 use crate::sys::sysroot::Sysroot;
@@ -43,7 +41,7 @@ pub struct ReportDoc {
     /// Filesystems that contain a store, each with all of its users.
     pub filesystems: Vec<ReportFilesystemDoc>,
     /// Usage of the filesystems over time, from the records.
-    pub usage: Vec<UsageSeriesDoc>,
+    pub usage: Vec<SeriesDoc>,
     /// Runs of layersweep and their deletions, the newest first, from the records.
     pub runs: Vec<RunDoc>,
     /// Largest objects of each kind.
@@ -80,7 +78,7 @@ pub struct ReportFilesystemDoc {
     /// Users of the filesystem: their bytes add up to `used_bytes`. `other` is the last.
     pub parts: Vec<Part>,
     /// Actions of the kubelet, the runtime and layersweep as the filesystem fills.
-    pub marks: Vec<DiskThreshold>,
+    pub thresholds: Vec<DiskThreshold>,
     /// Time until the filesystem is full; null if there is no forecast.
     pub forecast: Option<ForecastDoc>,
     /// Resource that is short, and that `used_after_percent` of the causes counts: `bytes` or `inodes`.
@@ -96,42 +94,9 @@ impl ReportFilesystemDoc {
             Counted::Bytes => (ThresholdName::GcLow, facts.used_percent?),
             Counted::Inodes => (ThresholdName::GcInodesLow, 100.0),
         };
-        let low = self.marks.iter().find(|threshold| threshold.name == name)?.percent;
+        let low = self.thresholds.iter().find(|threshold| threshold.name == name)?.percent;
         (low < used).then_some(low)
     }
-}
-
-/// Usage of a filesystem over time.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct UsageSeriesDoc {
-    /// Mount point at that time, as the node itself names it.
-    pub filesystem: String,
-    /// Last known device.
-    pub device: String,
-    /// Points in time, the oldest first.
-    pub points: Vec<UsagePointDoc>,
-}
-
-/// Single reading, or the readings of a day.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct UsagePointDoc {
-    /// Time of the reading, or start of the day.
-    #[serde(rename = "at")]
-    pub time: Timestamp,
-    /// Length of the period in seconds: 0 for a single reading, else 86400.
-    pub span_seconds: i64,
-    /// Lowest reading.
-    pub used_low_bytes: u64,
-    /// Mean of the readings.
-    pub used_mean_bytes: u64,
-    /// Highest reading.
-    pub used_high_bytes: u64,
-    /// Size of the filesystem.
-    pub capacity_bytes: u64,
-    /// Mean percentage of the capacity that was not available (the measure of the thresholds).
-    pub used_percent: f64,
 }
 
 /// Largest objects of each kind, by bytes; `scan` contains all facts about them.
@@ -173,6 +138,14 @@ pub struct LogDoc {
     pub bytes: u64,
 }
 
+names! {
+    /// Kind of a pod's data outside the stores.
+    PodDataKind {
+        Logs = "logs",
+        Volumes = "volumes",
+    }
+}
+
 /// Logs or volumes of a pod, outside the stores.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -180,7 +153,7 @@ pub struct PodDoc {
     /// Pod in the form `<namespace>/<name>`, or its uid.
     pub pod: String,
     /// `logs` or `volumes`.
-    pub kind: &'static str,
+    pub kind: PodDataKind,
     /// Path as the node itself names it.
     pub path: String,
     /// Allocated bytes.
@@ -228,7 +201,7 @@ pub fn report(report: &Report, extent: Extent) -> ReportDoc {
         forecast: forecast.as_ref().map(|forecast| ForecastDoc::new(&disk.filesystem, forecast)),
         filesystem: filesystem.clone(),
         parts: disk.parts.clone(),
-        marks: disk.thresholds.clone(),
+        thresholds: disk.thresholds.clone(),
         scarce: disk.scarce(),
     });
     let filesystems = filesystems.collect();
@@ -238,7 +211,7 @@ pub fn report(report: &Report, extent: Extent) -> ReportDoc {
     let pods = pods(&report.other_users, &scan.sysroot);
     let now = document.header.generated_at;
     ReportDoc {
-        header: Header::new("report", now),
+        header: Header::new(DocumentKind::Report, now),
         program_version: env!("CARGO_PKG_VERSION"),
         complete: report.complete,
         history_complete: report.unread.is_none(),
@@ -251,7 +224,7 @@ pub fn report(report: &Report, extent: Extent) -> ReportDoc {
         },
         changes: report.changes.clone(),
         filesystems,
-        usage: report.usage.series.iter().map(series).collect(),
+        usage: report.usage.series.iter().map(SeriesDoc::new).collect(),
         runs: super::history(now, report.runs.clone()).runs,
         top: top(&document, logs, pods),
         measured: MeasuredDoc { how, skipped, warnings },
@@ -273,7 +246,7 @@ fn logs(other_users: &OtherUsers, sysroot: &Sysroot) -> Vec<LogDoc> {
 fn pods(other_users: &OtherUsers, sysroot: &Sysroot) -> Vec<PodDoc> {
     let pods = other_users.pods.iter().filter(|pod| pod.bytes > 0).map(|pod| PodDoc {
         pod: pod.pod.clone(),
-        kind: if pod.kind == OtherUserKind::PodLogs { "logs" } else { "volumes" },
+        kind: if pod.kind == OtherUserKind::PodLogs { PodDataKind::Logs } else { PodDataKind::Volumes },
         path: sysroot.shown(&pod.path),
         bytes: pod.bytes,
     });
@@ -312,26 +285,6 @@ fn how(report: &Report) -> Vec<String> {
         how.push("The disk belongs to a node that is not running; nothing was written to it.".into());
     }
     how
-}
-
-fn series(series: &Series) -> UsageSeriesDoc {
-    let points = series.points.iter().map(|point| {
-        let [_, used_percent, _] = point.used_percent().map(two_decimals);
-        UsagePointDoc {
-            time: point.time,
-            span_seconds: point.span.seconds(),
-            used_low_bytes: point.used.low,
-            used_mean_bytes: point.used.mean,
-            used_high_bytes: point.used.high,
-            capacity_bytes: point.capacity_bytes,
-            used_percent,
-        }
-    });
-    UsageSeriesDoc {
-        filesystem: series.filesystem.mount.clone(),
-        device: series.filesystem.device.clone(),
-        points: points.collect(),
-    }
 }
 
 fn top(scan: &ScanDoc, logs: Vec<LogDoc>, mut pods: Vec<PodDoc>) -> TopDoc {

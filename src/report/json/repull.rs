@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::parts::Header;
+use super::parts::{DocumentKind, Header};
 use crate::app::history::{HistoryOrigin, Repull};
+use crate::history::runs::Command;
 use crate::model::repull::PullReferences;
 
 /// Document of `layersweep history --repull`.
@@ -20,7 +21,7 @@ pub struct RepullDoc {
     /// Id of the run; null if the records contain no run that deleted an image.
     pub run_id: Option<String>,
     /// `gc` or `rm`; `sweep` and `scan` delete no images.
-    pub command: Option<&'static str>,
+    pub command: Option<Command>,
     /// Start of the run.
     pub started_at: Option<Timestamp>,
     /// Images that the run deleted, in its order. A deletion whose end was not seen is included.
@@ -66,10 +67,10 @@ pub fn repull(now: Timestamp, past: Repull) -> RepullDoc {
         }
     });
     RepullDoc {
-        header: Header::new("history-repull", now),
+        header: Header::new(DocumentKind::HistoryRepull, now),
         origin: past.origin,
         images: images.collect(),
-        command: past.run.as_ref().map(|run| run.command.as_str()),
+        command: past.run.as_ref().map(|run| run.command),
         started_at: past.run.as_ref().map(|run| run.started),
         run_id: past.run.map(|run| run.run_id),
     }

@@ -2,8 +2,8 @@
 
 use super::omitted::Listed;
 use super::{
-    ExplainDoc, Header, ImageDoc, ImagesDoc, LayerDoc, LayersDoc, ScanDoc, container, fair, filesystem,
-    layer, leak, store, totals,
+    DocumentKind, ExplainDoc, Header, ImageDoc, ImagesDoc, LayerDoc, LayersDoc, ScanDoc, container, fair,
+    filesystem, layer, leak, store, totals,
 };
 use crate::app::explain::Explanation;
 use crate::app::scan::ScanResult;
@@ -21,7 +21,7 @@ use serde_json::value::RawValue;
 pub fn images(result: &ScanResult, fair: &Fair, images: Vec<ImageDoc>) -> ImagesDoc {
     let scan = &result.scan;
     ImagesDoc {
-        header: Header::new("images", scan.taken_at),
+        header: Header::new(DocumentKind::Images, scan.taken_at),
         complete: scan.is_complete(),
         images,
         fair_bytes: fair.into(),
@@ -36,7 +36,7 @@ pub fn layers(result: &ScanResult) -> LayersDoc {
     let mut layers: Vec<LayerDoc> = nodes.filter_map(|node_ix| layer(scan, node_ix)).collect();
     layers.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.id.cmp(&b.id)));
     LayersDoc {
-        header: Header::new("layers", scan.taken_at),
+        header: Header::new(DocumentKind::Layers, scan.taken_at),
         complete: scan.is_complete(),
         layers,
         warnings: scan.inventory.findings.clone(),
@@ -135,7 +135,7 @@ pub(super) fn scan_with<'a, L>(
     let inventory = &scan.inventory;
     let fair = fair(scan);
     ScanDoc {
-        header: Header::new("scan", scan.taken_at),
+        header: Header::new(DocumentKind::Scan, scan.taken_at),
         complete: scan.is_complete(),
         node: result.node.clone(),
         sysroot: scan.sysroot.is_foreign().then(|| scan.sysroot.root().to_string_lossy().into_owned()),

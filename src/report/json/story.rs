@@ -3,9 +3,11 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::DeletionDoc;
 use crate::app::explain::{AbsentImage, Presence};
 use crate::history::known::Life;
-use crate::history::story::{RecordedDeletion, Story};
+use crate::history::story::Story;
+use crate::model::names::names;
 
 /// Image of the records, with all its lives.
 #[derive(Clone, Debug, Serialize)]
@@ -19,15 +21,23 @@ pub struct StoryDoc {
     pub meant_name: Option<String>,
     /// Names that it had last, from the records.
     pub names: Vec<String>,
-    /// `gone`; `renamed` if it is there under other names; `recorded` if the last scan found it and the store was
+    /// `absent`; `renamed` if it is there under other names; `recorded` if the last scan found it and the store was
     /// not read since, or not in full.
-    pub presence: &'static str,
+    pub presence: Presence,
     /// Names that it has now, if it is renamed.
     pub names_now: Vec<String>,
     /// Its lives, the latest first. Empty if the records know only its deletion.
     pub lives: Vec<LifeDoc>,
     /// Deletions, with failed attempts; the latest first.
-    pub deletions: Vec<ImageDeletionDoc>,
+    pub deletions: Vec<DeletionDoc>,
+}
+
+names! {
+    /// Program that ended a life of an image.
+    EndedBy {
+        Layersweep = "layersweep",
+        Other = "other",
+    }
 }
 
 /// Life of an image, from its first detection to its deletion.
@@ -41,7 +51,7 @@ pub struct LifeDoc {
     /// Last time at which a scan found it.
     pub last_seen: Timestamp,
     /// Time from which it was absent.
-    pub gone_since: Option<Timestamp>,
+    pub absent_since: Option<Timestamp>,
     /// Last known use by a container.
     pub last_used: Option<Timestamp>,
     /// Number of containers seen that were made from it.
@@ -52,38 +62,9 @@ pub struct LifeDoc {
     pub frees_bytes: u64,
     /// Program that ended the life: `layersweep` or `other`; null while the image is there. A deletion that
     /// layersweep began and whose end it has not seen counts as its own.
-    pub ended_by: Option<&'static str>,
+    pub ended_by: Option<EndedBy>,
     /// Deletion that ended the life; null if another program did it.
-    pub deletion: Option<ImageDeletionDoc>,
-}
-
-/// Deletion of an image, or an attempt.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct ImageDeletionDoc {
-    /// The run that deleted it, or tried to.
-    pub run_id: String,
-    /// `gc` or `rm`.
-    pub command: &'static str,
-    /// Time of the deletion.
-    #[serde(rename = "at")]
-    pub deleted_at: Timestamp,
-    /// `space`, `age` or `request`.
-    pub reason: &'static str,
-    /// Bytes predicted to be freed.
-    pub predicted_bytes: u64,
-    /// Bytes freed; negative if other processes wrote more meanwhile; null if not measured.
-    pub measured_bytes: Option<i64>,
-    /// True if `measured_bytes` shows the writes or deletions of other processes rather than this deletion.
-    pub others_wrote: bool,
-    /// Percentage used after it.
-    pub usage_after_percent: Option<f64>,
-    /// `gone`, `failed`, or `unknown` if no scan has looked since the run ended or was killed.
-    pub outcome: &'static str,
-    /// Cause of the failure, or of the unknown outcome; null for a success.
-    pub error: Option<String>,
-    /// Names of the image at that time.
-    pub names: Vec<String>,
+    pub deletion: Option<DeletionDoc>,
 }
 
 impl StoryDoc {
@@ -98,10 +79,10 @@ impl StoryDoc {
 
     /// Builds the object of an image that a reference does not name now.
     pub fn absent(image: &AbsentImage) -> Self {
-        let document = Self::new(&image.story, image.presence == Presence::Gone);
-        match &image.presence {
-            Presence::Renamed(names) => Self { presence: "renamed", names_now: names.clone(), ..document },
-            _ => document,
+        Self {
+            presence: image.presence,
+            names_now: image.names_now.clone(),
+            ..Self::new(&image.story, image.presence == Presence::Absent)
         }
     }
 
@@ -113,10 +94,10 @@ impl StoryDoc {
             store: story.store.root().to_string_lossy().into_owned(),
             meant_name: story.meant_name.clone(),
             names: story.names().to_vec(),
-            presence: if is_gone { "gone" } else { "recorded" },
+            presence: if is_gone { Presence::Absent } else { Presence::Recorded },
             names_now: Vec::new(),
             lives: lives.collect(),
-            deletions: story.deletions.iter().map(ImageDeletionDoc::new).collect(),
+            deletions: story.deletions.iter().map(DeletionDoc::with_run).collect(),
         }
     }
 }
@@ -124,41 +105,22 @@ impl StoryDoc {
 impl LifeDoc {
     /// Builds the object of a life that has ended or not.
     pub fn new(story: &Story, life: &Life, has_ended: bool) -> Self {
-        let deletion = story.deletion_of(life).map(ImageDeletionDoc::new);
+        let deletion = story.deletion_of(life).map(DeletionDoc::with_run);
         let ended_by = match &deletion {
-            Some(_) => "layersweep",
-            None => "other",
+            Some(_) => EndedBy::Layersweep,
+            None => EndedBy::Other,
         };
         Self {
             life: life.age.life,
             first_detected: life.age.first_detected,
             last_seen: life.last_seen,
-            gone_since: life.gone_since,
+            absent_since: life.gone_since,
             last_used: life.age.last_used,
             use_count: life.age.use_count,
             names: life.names.clone(),
             frees_bytes: life.frees_bytes,
             ended_by: (has_ended || life.gone_since.is_some()).then_some(ended_by),
             deletion,
-        }
-    }
-}
-
-impl ImageDeletionDoc {
-    fn new(deletion: &RecordedDeletion) -> Self {
-        let row = &deletion.row;
-        Self {
-            run_id: deletion.run_id.clone(),
-            command: deletion.command.as_str(),
-            deleted_at: row.at,
-            reason: row.reason.as_str(),
-            predicted_bytes: row.predicted_bytes,
-            measured_bytes: row.measured_bytes,
-            others_wrote: row.others_wrote,
-            usage_after_percent: row.usage_after_percent,
-            outcome: row.outcome(),
-            error: row.error.clone(),
-            names: row.names.clone(),
         }
     }
 }

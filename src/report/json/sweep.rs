@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::DeletionDoc;
 use super::build::{leak as leak_doc, path};
-use super::gc::{DeletedDoc, deletion, step};
-use super::parts::{Header, LeakDoc};
+use super::parts::{DocumentKind, Header, LeakDoc};
 use crate::app::sweep::SweepResult;
 use crate::model::outcome::{Outcome, OutcomeKind};
 use crate::model::plan::{Action, Phase, Problem, Target};
@@ -47,7 +47,7 @@ pub struct SweepDoc {
     /// wrote more meanwhile.
     pub measured_bytes: Option<i64>,
     /// Deletions in order; for a dry run, predicted ones.
-    pub deleted: Vec<SweptDoc>,
+    pub deleted: Vec<DeletionDoc>,
     /// Repairs; for a dry run, predicted ones.
     pub repaired: Vec<LeakObjectDoc>,
     /// Leaks that were to be deleted and are kept, because the proof right before the deletion failed.
@@ -67,30 +67,17 @@ pub struct SweepLeakDoc {
     /// Facts about the leak, as in `scan`.
     #[serde(flatten)]
     pub leak: LeakDoc,
-    /// `delete` (by `sweep --delete`), `repair` (by `sweep --repair CLASS`, if the class is named) or `none`.
-    pub action: &'static str,
+    /// `delete` (by `sweep --delete`) or `repair` (by `sweep --repair CLASS`, if the class is named); null if it is kept.
+    pub action: Option<Action>,
     /// Bytes that its deletion would free, after those before it; 0 if it is kept.
     pub predicted_bytes: u64,
     /// Reason why it is kept, or advice, in words; empty if `action` says everything.
     pub remedy: String,
     /// True if it is kept and an operator can act: it is not too young, not in use, and no garbage collection
     /// will delete it.
-    pub for_a_person: bool,
+    pub needs_operator: bool,
     /// Complete command that removes a broken image or unmounts a leaked mount; null for other leaks.
     pub command: Option<String>,
-}
-
-/// Deleted leak.
-#[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct SweptDoc {
-    /// Class of leak.
-    pub class: LeakClass,
-    /// Path on the disk.
-    pub path: String,
-    /// Facts about the deletion, as in `gc`.
-    #[serde(flatten)]
-    pub deleted: DeletedDoc,
 }
 
 /// Leak that was repaired, or kept by a failed proof.
@@ -131,7 +118,7 @@ pub fn sweep(facts: &SweepResult) -> SweepDoc {
         None if acts => {
             let steps = plan.steps(&scan.inventory);
             let deletions = steps.iter().filter(|step| step.action == Action::Delete && facts.delete);
-            let deleted = deletions.filter_map(|planned| swept(&planned.target, step(planned, &mounts)));
+            let deleted = deletions.map(|planned| DeletionDoc::planned(planned, &mounts));
             document.deleted = deleted.collect();
             let repairs = steps.iter().filter(|step| step.action == Action::Repair);
             document.repaired = repairs.filter_map(|step| object(&step.target, None)).collect();
@@ -144,9 +131,7 @@ pub fn sweep(facts: &SweepResult) -> SweepDoc {
 }
 
 fn add_outcome(document: &mut SweepDoc, facts: &SweepResult, outcome: &Outcome, mounts: &[PathBuf]) {
-    let deletions = outcome.deletions.iter();
-    let deleted = deletions.filter_map(|done| swept(&done.step.target, deletion(done, mounts)));
-    document.deleted = deleted.collect();
+    document.deleted = outcome.deletions.iter().map(|done| DeletionDoc::done(done, mounts)).collect();
     document.repaired = outcome.repaired.iter().filter_map(|target| object(target, None)).collect();
     document.measured_bytes = facts.delete.then(|| outcome.measured_bytes());
     let kept = outcome.plan.kept.iter();
@@ -174,7 +159,7 @@ pub fn sweep_refused(
 /// Builds the document of a request, without any result.
 fn unstarted(leaks: &LeakRequest, delete: bool, now: Timestamp) -> SweepDoc {
     SweepDoc {
-        header: Header::new("sweep", now),
+        header: Header::new(DocumentKind::Sweep, now),
         complete: false,
         run_id: None,
         dry_run: false,
@@ -198,31 +183,26 @@ fn unstarted(leaks: &LeakRequest, delete: bool, now: Timestamp) -> SweepDoc {
 fn finding(facts: &SweepResult, entry: &LeakDecision) -> SweepLeakDoc {
     let leak = &facts.scan().inventory[entry.leak];
     let (action, remedy) = match &entry.decision {
-        Decision::Delete(_) => ("delete", String::new()),
-        Decision::Repair => ("repair", String::new()),
+        Decision::Delete(_) => (Some(Action::Delete), String::new()),
+        Decision::Repair => (Some(Action::Repair), String::new()),
         Decision::Stay(stay @ KeepReason::NotRequested) => {
-            ("repair", reason(leak, stay, facts.leaks.min_age))
+            (Some(Action::Repair), reason(leak, stay, facts.leaks.min_age))
         }
-        Decision::Stay(stay) => ("none", reason(leak, stay, facts.leaks.min_age)),
+        Decision::Stay(stay) => (None, reason(leak, stay, facts.leaks.min_age)),
     };
     let stay = match &entry.decision {
         Decision::Stay(stay) => Some(stay),
         Decision::Delete(_) | Decision::Repair => None,
     };
-    let for_a_person = stay.is_some_and(|stay| needs_a_person(leak, stay));
+    let needs_operator = stay.is_some_and(|stay| needs_a_person(leak, stay));
     SweepLeakDoc {
         leak: leak_doc(facts.scan(), entry.leak),
-        for_a_person,
-        command: for_a_person.then(|| command(&facts.scan().inventory, leak)).flatten(),
+        needs_operator,
+        command: needs_operator.then(|| command(&facts.scan().inventory, leak)).flatten(),
         action,
         predicted_bytes: entry.gain.frees_bytes,
         remedy,
     }
-}
-
-fn swept(target: &Target, deleted: DeletedDoc) -> Option<SweptDoc> {
-    let leak = target.leak.as_ref()?;
-    Some(SweptDoc { class: leak.class, path: path(&leak.path), deleted })
 }
 
 fn object(target: &Target, detail: Option<String>) -> Option<LeakObjectDoc> {

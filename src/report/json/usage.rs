@@ -3,9 +3,12 @@
 use serde::Serialize;
 
 use super::build::{filesystem, totals, usage_store};
-use super::parts::{FilesystemDoc, ForecastDoc, Header, TotalsDoc, UsageStoreDoc};
-use crate::app::diagnosis::Part;
+use super::parts::{DocumentKind, FilesystemDoc, ForecastDoc, Header, TotalsDoc, UsageStoreDoc};
+use crate::app::diagnosis::{Part, PartKind};
 use crate::app::usage::{DiskUsage, Grouped, Usage};
+use crate::model::growth::GrowthKind;
+use crate::model::names::string_schema;
+use crate::model::plan::TargetKind;
 use crate::model::refs::{GroupBy, GroupKind, Line, LineKind};
 use crate::model::{Filesystem, Finding, StoreIx};
 use crate::policy::forecast::Forecast;
@@ -20,7 +23,7 @@ pub struct UsageDoc {
     /// True if everything was read.
     pub complete: bool,
     /// Kind of groups: `repository`, `registry`, `namespace`, `owner` or `container`; null without `--by`.
-    pub by: Option<&'static str>,
+    pub by: Option<GroupBy>,
     /// Filesystems that contain a store, each with all of its users.
     pub filesystems: Vec<UsageFilesystemDoc>,
     /// Stores, each with rows that may overlap.
@@ -56,6 +59,34 @@ pub struct UsageFilesystemDoc {
     pub groups: Vec<GroupDoc>,
 }
 
+/// Kind of a row: data of a store, data outside the stores, a single object, or the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShareKind {
+    InStore(LineKind),
+    Outside(PartKind),
+    Object(TargetKind),
+    Rest,
+}
+
+impl ShareKind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::InStore(kind) => kind.as_str(),
+            Self::Outside(kind) => kind.as_str(),
+            Self::Object(kind) => kind.as_str(),
+            Self::Rest => "rest",
+        }
+    }
+}
+
+impl Serialize for ShareKind {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+string_schema!(ShareKind);
+
 /// Row of a column that adds up: a user of a filesystem, or of the bytes below a path.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -68,7 +99,7 @@ pub struct ShareRowDoc {
     /// `store_other`; in `explain`, `image` or `artifact` for a single one.
     /// Outside the stores: the kinds of parts in `report`, for example `core-dumps`, `journal`, `logs`,
     /// `directory`; the last row is `rest`.
-    pub kind: &'static str,
+    pub kind: ShareKind,
     /// Description for people; the name of an image, snapshotter or directory.
     pub label: String,
     /// Id of a single image or artifact; null for other rows.
@@ -95,7 +126,7 @@ pub struct ShareRowDoc {
 
 impl ShareRowDoc {
     /// Builds a row for bytes outside the stores, without a path.
-    pub(super) fn new(kind: &'static str, label: impl Into<String>, bytes: u64) -> Self {
+    pub(super) fn new(kind: ShareKind, label: impl Into<String>, bytes: u64) -> Self {
         Self {
             kind,
             label: label.into(),
@@ -112,14 +143,14 @@ impl ShareRowDoc {
 
     /// Builds a row of several places outside the stores.
     pub(in crate::report) fn of_label(label: String, bytes: u64) -> Self {
-        Self::new("other", label, bytes)
+        Self::new(ShareKind::Outside(PartKind::Other), label, bytes)
     }
 
     pub(super) fn outside(part: &Part) -> Self {
         Self {
             path: part.path.clone(),
             inodes: Some(part.inodes),
-            ..Self::new(part.kind.as_str(), &*part.label, part.bytes)
+            ..Self::new(ShareKind::Outside(part.kind), &*part.label, part.bytes)
         }
     }
 }
@@ -128,10 +159,10 @@ impl ShareRowDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GroupDoc {
-    /// `group`; `none` for images without a name, and for containers without a namespace and their images;
+    /// `group`; `unnamed` for images without a name, and for containers without a namespace and their images;
     /// `unused` for images that no container uses, by namespace, owner and container; `build_cache`, `leaks`,
     /// `metadata`, `store_other` and `not_in_store` for bytes that no image or container reaches.
-    pub kind: &'static str,
+    pub kind: GrowthKind,
     /// Name of the group; null for all other kinds. A container of containerd outside of a pod is in the
     /// namespace `containerd:NAME`.
     pub name: Option<String>,
@@ -150,9 +181,9 @@ pub fn usage(usage: &Usage) -> UsageDoc {
     let filesystems = inventory.filesystems.iter().zip(&usage.disks).zip(&usage.forecasts);
     let stores = (0..inventory.stores.len()).map(StoreIx::from);
     UsageDoc {
-        header: Header::new("usage", scan.taken_at),
+        header: Header::new(DocumentKind::Usage, scan.taken_at),
         complete: usage.is_complete(),
-        by: usage.by.map(GroupBy::as_str),
+        by: usage.by,
         filesystems: filesystems
             .map(|((facts, disk), forecast)| of_filesystem(facts, disk, forecast.as_ref()))
             .collect(),
@@ -165,7 +196,7 @@ pub fn usage(usage: &Usage) -> UsageDoc {
 
 fn of_filesystem(facts: &Filesystem, disk: &DiskUsage, forecast: Option<&Forecast>) -> UsageFilesystemDoc {
     let large = disk.large.iter().map(|part| ShareRowDoc {
-        kind: LineKind::Other.as_str(),
+        kind: ShareKind::InStore(LineKind::Other),
         label: label_of_large(part, &disk.large),
         store: part.store.clone(),
         in_store: true,
@@ -175,7 +206,7 @@ fn of_filesystem(facts: &Filesystem, disk: &DiskUsage, forecast: Option<&Forecas
     let in_stores = disk.lines.iter().map(in_store).chain(large);
     let rest = ShareRowDoc {
         inodes: disk.rest_inodes,
-        ..ShareRowDoc::new("rest", label_of_rest(disk), disk.rest_bytes)
+        ..ShareRowDoc::new(ShareKind::Rest, label_of_rest(disk), disk.rest_bytes)
     };
     let outside = disk.outside.iter().map(ShareRowDoc::outside).chain([rest]);
     let outside = outside.map(|row| ShareRowDoc { reclaimable_bytes: Some(0), ..row });
@@ -220,7 +251,7 @@ fn in_store(line: &Line) -> ShareRowDoc {
         count: counted.then_some(line.count),
         inodes: Some(line.inodes),
         reclaimable_bytes: line.is_measured.then_some(line.reclaimable_bytes),
-        ..ShareRowDoc::new(line.kind.as_str(), label, line.bytes)
+        ..ShareRowDoc::new(ShareKind::InStore(line.kind), label, line.bytes)
     }
 }
 
@@ -246,18 +277,22 @@ pub(super) fn label(kind: LineKind) -> &'static str {
 
 fn groups(grouped: &Grouped) -> Vec<GroupDoc> {
     let groups = grouped.groups.iter().map(|group| GroupDoc {
-        kind: group.kind.as_str(),
-        name: (group.kind == GroupKind::Named).then(|| group.name.clone()),
+        kind: match group.kind {
+            GroupKind::Group => GrowthKind::Group,
+            GroupKind::Unnamed => GrowthKind::Unnamed,
+            GroupKind::Unused => GrowthKind::Unused,
+        },
+        name: (group.kind == GroupKind::Group).then(|| group.name.clone()),
         images: group.images,
         containers: group.containers,
         fair_bytes: group.bytes,
     });
     let closing = [
-        ("build_cache", grouped.build_cache),
-        ("leaks", grouped.leaks),
-        ("metadata", grouped.metadata),
-        ("store_other", grouped.other),
-        ("not_in_store", grouped.outside_bytes),
+        (GrowthKind::BuildCache, grouped.build_cache),
+        (GrowthKind::Leaks, grouped.leaks),
+        (GrowthKind::Metadata, grouped.metadata),
+        (GrowthKind::Other, grouped.other),
+        (GrowthKind::Outside, grouped.outside_bytes),
     ];
     let closing = closing.map(|(kind, bytes)| GroupDoc {
         kind,

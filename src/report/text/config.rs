@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::format::safe;
 use super::screen::Screen;
 use super::table::Table;
-use crate::report::json::{ConfigDoc, ConfigProblemDoc};
+use crate::config::ConfigProblem;
+use crate::report::json::ConfigDoc;
 
 /// Formats a row for each key, with its value as in a file, and one for each rule.
 pub fn config_show(document: &ConfigDoc, screen: &Screen) -> String {
@@ -14,7 +15,7 @@ pub fn config_show(document: &ConfigDoc, screen: &Screen) -> String {
         let rules = setting.value.as_array().into_iter().flatten().filter_map(Value::as_object);
         let rules: Vec<_> = rules.zip(&setting.origins).collect();
         for (values, origin) in &rules {
-            table.row(vec![setting.key.into(), safe(&rule(values)), safe(&origin.text)]);
+            table.row(vec![setting.key.into(), safe(&rule(values)), safe(&origin.short())]);
         }
         if !rules.is_empty() {
             continue;
@@ -23,7 +24,7 @@ pub fn config_show(document: &ConfigDoc, screen: &Screen) -> String {
             Value::Null => "(found)".into(),
             value => safe(&value.to_string()),
         };
-        let origin = screen.list(&setting.origins, "", |origin| safe(&origin.text));
+        let origin = screen.list(&setting.origins, "", |origin| safe(&origin.short()));
         table.row(vec![setting.key.into(), value, origin]);
     }
     table.fit(&[], &[(1, 12), (2, 12)]);
@@ -51,8 +52,8 @@ pub fn config_check(document: &ConfigDoc, quiet: bool) -> String {
     warnings.chain([valid]).collect()
 }
 
-fn problem(problem: &ConfigProblemDoc) -> String {
-    let key = if problem.key.is_empty() { String::new() } else { format!("{}: ", problem.key) };
+fn problem(problem: &ConfigProblem) -> String {
+    let key = if problem.field.is_empty() { String::new() } else { format!("{}: ", problem.field) };
     let remedy = if problem.remedy.is_empty() { String::new() } else { format!("; {}", problem.remedy) };
-    format!("{}: {key}{}{remedy}\n", safe(&problem.origin.text), safe(&problem.message))
+    format!("{}: {key}{}{remedy}\n", safe(&problem.origin.short()), safe(&problem.message))
 }

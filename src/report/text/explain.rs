@@ -15,16 +15,16 @@ use super::usage::place;
 use crate::app::explain::AgeLimits;
 use crate::history::ages::AgeRule;
 use crate::model::display::{count, listed, span};
-use crate::model::{EvidenceKind, PrintedCommand};
+use crate::model::{Evidence, EvidenceKind, PrintedCommand};
 use crate::report::json::{
-    BelowDoc, EvidenceDoc, ExplainDoc, GcDecisionDoc, ImageDoc, LayerDoc, LostContainerDoc, RememberedDoc,
-    ShareRowDoc, UserDoc,
+    BelowDoc, DifferenceCause, ExplainDoc, GcDecisionDoc, ImageDoc, LayerDoc, LostContainerDoc,
+    RememberedDoc, ShareKind, ShareRowDoc, SubjectKind, UserDoc, UserKind,
 };
 
 /// Formats the document of `explain`.
 pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
-    if document.subject == "absent-image" {
-        return absent_images(&document.absent, document.header.generated_at, screen);
+    if document.subject == SubjectKind::AbsentImage {
+        return absent_images(&document.earlier_images, document.header.generated_at, screen);
     }
     if let Some(lost) = &document.lost_container {
         return lost_container(document, lost);
@@ -33,11 +33,11 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     match (&document.image, &document.container) {
         (Some(image), _) => {
             out.push_str(&image_lines(image, document));
-            if let Some(known) = &document.remembered {
+            if let Some(known) = &document.records {
                 out.push_str(&remembered(known, document.header.generated_at, screen));
             }
             out.push_str(&document.age_limits.as_ref().map_or_else(String::new, age_limits));
-            out.push_str(&namesakes(&document.absent, screen));
+            out.push_str(&namesakes(&document.earlier_images, screen));
         }
         (None, Some(container)) => {
             out.push_str(&format!(
@@ -52,10 +52,10 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
             ));
         }
         (None, None) => {
-            out.push_str(&format!("{} {}\n", bold(document.subject), safe(&document.id)));
+            out.push_str(&format!("{} {}\n", bold(document.subject.as_str()), safe(&document.id)));
         }
     }
-    if !matches!(document.subject, "directory" | "file") {
+    if !matches!(document.subject, SubjectKind::Directory | SubjectKind::File) {
         out.push_str(&format!("  path    {}\n", safe(&document.path)));
     }
     if let Some(command) = &document.command {
@@ -76,18 +76,18 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     out.push_str(&difference_to_size(document));
     out.push_str(&platforms(document, screen));
     out.push_str(&chain(&document.chain, screen));
-    if !document.held_by.is_empty() {
-        out.push_str(&held_by(&document.held_by));
+    if !document.used_by.is_empty() {
+        out.push_str(&users(&document.used_by));
     }
     document.below.iter().for_each(|below| out.push_str(&owners(below, screen)));
     if !document.rules.is_empty() {
         let mut table = Table::new(screen, &["RULE", "VERDICT", "WHY"]);
         for rule in &document.rules {
-            let verdict = if rule.verdict == "stay" { "keeps it" } else { "ok to delete" };
-            table.row(vec![rule.rule.into(), verdict.into(), safe(&rule.detail)]);
+            let verdict = if rule.keeps { "keeps it" } else { "ok to delete" };
+            table.row(vec![rule.rule.to_string(), verdict.into(), safe(&rule.detail)]);
         }
         out.push_str(&table.block());
-        out.push_str(&document.fate.as_ref().map_or_else(String::new, fate));
+        out.push_str(&document.decision.as_ref().map_or_else(String::new, decision));
     }
     out.push_str(&leaks(&document.leaks, screen));
     out
@@ -141,22 +141,23 @@ fn lost_container(document: &ExplainDoc, lost: &LostContainerDoc) -> String {
 }
 
 /// Formats the decision about an image or container.
-fn fate(fate: &GcDecisionDoc) -> String {
-    let command = fate.command.as_deref().unwrap_or("layersweep gc");
-    match (&fate.refused, fate.place, &fate.detail) {
-        (Some(why), Some(place), _) => format!(
-            "gc would be refused now: {}. Else it would delete it as number {place}, by {}, and free {}.\n",
-            safe(why),
-            fate.rule,
-            bytes(fate.predicted_bytes.unwrap_or(0))
+fn decision(decision: &GcDecisionDoc) -> String {
+    let command = decision.command.as_deref().unwrap_or("layersweep gc");
+    let detail = decision.detail.as_ref().map_or_else(String::new, |detail| format!(": {}", safe(detail)));
+    let (position, reason) = match (decision.position, decision.reason, decision.rule) {
+        (Some(position), Some(reason), _) => (position, reason),
+        (_, _, Some(rule)) => return format!("Kept by rule {rule}{detail}.\n"),
+        _ => return String::new(),
+    };
+    let frees = bytes(decision.predicted_bytes.unwrap_or(0));
+    match &decision.refused {
+        Some(why) => format!(
+            "gc would be refused now: {}. Else it would delete it as number {position}, by {reason}, and free {frees}.\n",
+            safe(why)
         ),
-        (None, Some(place), _) => format!(
-            "`{command}` would delete it now, as number {place}, by {}, and free {}.\n",
-            fate.rule,
-            bytes(fate.predicted_bytes.unwrap_or(0))
-        ),
-        (_, _, Some(detail)) => format!("Kept by rule {}: {}.\n", fate.rule, safe(detail)),
-        _ => format!("Kept by rule {}.\n", fate.rule),
+        None => {
+            format!("`{command}` would delete it now, as number {position}, by {reason}, and free {frees}.\n")
+        }
     }
 }
 
@@ -194,15 +195,15 @@ fn owners(below: &BelowDoc, screen: &Screen) -> String {
 }
 
 fn is_image(row: &ShareRowDoc) -> bool {
-    matches!(row.kind, "image" | "artifact")
+    matches!(row.kind, ShareKind::Object(_))
 }
 
 fn owner(row: &ShareRowDoc, names_store: bool) -> Vec<String> {
     let label = match (row.kind, &row.id, &row.path) {
-        ("image" | "artifact", Some(id), _) if row.label == "<none>" => {
-            format!("{} <none> {}", row.kind, short_id(id))
+        (ShareKind::Object(kind), Some(id), _) if row.label == "<none>" => {
+            format!("{kind} <none> {}", short_id(id))
         }
-        ("image" | "artifact", ..) => format!("{} {}", row.kind, safe(&row.label)),
+        (ShareKind::Object(kind), ..) => format!("{kind} {}", safe(&row.label)),
         _ if !row.in_store => format!("Outside the stores: {}", place(row)),
         _ => safe(&row.label),
     };
@@ -217,16 +218,18 @@ fn owner(row: &ShareRowDoc, names_store: bool) -> Vec<String> {
 fn size_line(document: &ExplainDoc) -> String {
     let size = format!("  size    {} ({} bytes)", bytes(document.bytes), document.bytes);
     match document.subject {
-        "layer" if document.chain.first().is_some_and(|layer| layer.unmeasured) => {
+        SubjectKind::Layer if document.chain.first().is_some_and(|layer| layer.unmeasured) => {
             "  size    unknown: it is not measured\n".to_owned()
         }
-        "layer" if document.held_by.is_empty() => format!("{size}; nothing uses it\n"),
-        "layer" => format!("{size}; it is freed when everything that holds it is deleted\n"),
-        "directory" | "file" => format!("{size}\n"),
-        "metadata" | "other" if document.frees_bytes.is_none() => {
+        SubjectKind::Layer if document.used_by.is_empty() => format!("{size}; nothing uses it\n"),
+        SubjectKind::Layer => format!("{size}; it is freed when everything that holds it is deleted\n"),
+        SubjectKind::Directory | SubjectKind::File => format!("{size}\n"),
+        SubjectKind::Metadata | SubjectKind::Other if document.frees_bytes.is_none() => {
             format!("{size}; what needs it is unknown: see the warnings\n")
         }
-        "metadata" | "other" => format!("{size}; no deletion of an image or container frees it\n"),
+        SubjectKind::Metadata | SubjectKind::Other => {
+            format!("{size}; no deletion of an image or container frees it\n")
+        }
         _ => format!(
             "{size} exclusive; {}\n",
             match document.frees_bytes {
@@ -259,8 +262,8 @@ fn difference_to_size(document: &ExplainDoc) -> String {
     let parts = document.frees_differs.iter().map(|part| {
         let (sign, size) = (if part.bytes < 0 { '-' } else { '+' }, bytes(part.bytes.unsigned_abs()));
         match part.cause {
-            "shared_extents" => format!("{sign}{size} extents that other files share"),
-            _ => format!("{sign}{size} metadata of the filesystem"),
+            DifferenceCause::SharedExtents => format!("{sign}{size} extents that other files share"),
+            DifferenceCause::FilesystemMetadata => format!("{sign}{size} metadata of the filesystem"),
         }
     });
     let parts: Vec<_> = parts.collect();
@@ -296,7 +299,7 @@ fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
 }
 
 /// Formats the source of an image's first detection.
-fn source(evidence: &EvidenceDoc) -> &'static str {
+fn source(evidence: &Evidence) -> &'static str {
     match evidence.kind {
         EvidenceKind::ImageRecord => "its own record",
         EvidenceKind::TopLayer => "the record of its top layer",
@@ -308,10 +311,9 @@ fn source(evidence: &EvidenceDoc) -> &'static str {
 
 /// Formats the first detection of an image, its use and its earlier lives.
 fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String {
-    let decider = known.evidence.iter().find(|evidence| evidence.decides);
-    let (is_lower_bound, from) = match (known.rule, decider) {
-        (AgeRule::Making, Some(evidence)) => (false, format!("proven by {}", source(evidence))),
-        (AgeRule::Container, Some(EvidenceDoc { kind: EvidenceKind::PullRecord, .. })) => {
+    let (is_lower_bound, from) = match (known.rule, &known.decided_by) {
+        (AgeRule::Creation, Some(evidence)) => (false, format!("proven by {}", source(evidence))),
+        (AgeRule::Container, Some(Evidence { kind: EvidenceKind::PullRecord, .. })) => {
             (true, "proven by the kubelet's record of a pull".to_owned())
         }
         (AgeRule::Container, _) => (true, "proven by its first container".to_owned()),
@@ -367,13 +369,13 @@ fn chain(chain: &[LayerDoc], screen: &Screen) -> String {
             1 => "exclusive".into(),
             _ => format!("shared with {others} more"),
         };
-        let note = match &layer.elsewhere {
+        let note = match &layer.content_path {
             Some(path) => format!("{note}, in an additional layer store: {}", safe(path)),
             None => note,
         };
         table.row(vec![
             short_id(&layer.id),
-            if layer.read_write { "read-write".into() } else { layer.kind.into() },
+            if layer.read_write { "read-write".into() } else { layer.kind.to_string() },
             layers::size(layer),
             layer.inodes.to_string(),
             layer.refcount.to_string(),
@@ -383,7 +385,7 @@ fn chain(chain: &[LayerDoc], screen: &Screen) -> String {
     table.block()
 }
 
-fn held_by(users: &[UserDoc]) -> String {
+fn users(users: &[UserDoc]) -> String {
     /// Maximum number of users in the list; a base layer may have thousands.
     const MOST: usize = 20;
     let mut out = format!("\n{}", heading("Held by"));
@@ -391,7 +393,7 @@ fn held_by(users: &[UserDoc]) -> String {
         let name = safe(&user.name);
         out.push_str(&match (user.kind, user.owner) {
             // The name of these kinds is a sentence.
-            ("elsewhere" | "build-cache", _) => format!("  {name}\n"),
+            (UserKind::External | UserKind::BuildCache, _) => format!("  {name}\n"),
             (kind, Some(owner)) => format!("  {kind} {name}  {} ({owner})\n", short_id(&user.id)),
             (kind, None) => format!("  {kind} {name}  {}\n", short_id(&user.id)),
         });
@@ -408,24 +410,23 @@ mod tests {
 
     use super::*;
     use crate::history::ages::Basis;
-    use crate::report::json::LifeDoc;
+    use crate::report::json::{EndedBy, LifeDoc};
 
     #[test]
     fn records_of_an_image_are_shown_in_words() {
         fn time(text: &str) -> Timestamp {
             text.parse().unwrap()
         }
-        fn evidence(kind: EvidenceKind, text: &str, decides: bool) -> EvidenceDoc {
-            EvidenceDoc { kind, time: time(text), decides }
-        }
+        let evidence = |kind, text| Evidence { kind, at: time(text) };
         let known = RememberedDoc {
             first_detected: time("2026-11-02T10:00:00Z"),
             first_detected_from: Basis::Records,
-            rule: AgeRule::Making,
+            rule: AgeRule::Creation,
             evidence: vec![
-                evidence(EvidenceKind::ImageRecord, "2026-10-01T10:00:00Z", false),
-                evidence(EvidenceKind::TopLayer, "2026-11-02T10:00:00Z", true),
+                evidence(EvidenceKind::ImageRecord, "2026-10-01T10:00:00Z"),
+                evidence(EvidenceKind::TopLayer, "2026-11-02T10:00:00Z"),
             ],
+            decided_by: Some(evidence(EvidenceKind::TopLayer, "2026-11-02T10:00:00Z")),
             last_used: Some(time("2026-11-20T12:00:00Z")),
             use_count: 1,
             life: 2,
@@ -433,12 +434,12 @@ mod tests {
                 life: 1,
                 first_detected: time("2026-09-01T00:00:00Z"),
                 last_seen: time("2026-09-05T00:00:00Z"),
-                gone_since: Some(time("2026-09-05T00:05:00Z")),
+                absent_since: Some(time("2026-09-05T00:05:00Z")),
                 last_used: None,
                 use_count: 0,
                 names: Vec::new(),
                 frees_bytes: 0,
-                ended_by: Some("other"),
+                ended_by: Some(EndedBy::Other),
                 deletion: None,
             }],
         };

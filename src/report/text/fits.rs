@@ -5,7 +5,7 @@ use super::format::{bytes, never_pulled, safe, wrapped};
 use super::table::Table;
 use crate::model::display::{count, shell_word};
 use crate::model::rules::Rule;
-use crate::report::json::{ComingDoc, FitsDoc};
+use crate::report::json::{ComingDoc, ComingState, FitsDoc};
 
 /// Maximum number of images that a sentence names.
 const MOST_NAMED: usize = 10;
@@ -55,7 +55,7 @@ fn paragraph(screen: &Screen, text: &str) -> String {
 fn row(image: &ComingDoc) -> Vec<String> {
     let number = |number: Option<usize>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
     let amount = |amount: Option<u64>| match (image.state, amount) {
-        ("here", _) => "here".to_owned(),
+        (ComingState::Present, _) => "here".to_owned(),
         (_, Some(amount)) => bytes(amount),
         (_, None) => "unknown".to_owned(),
     };
@@ -87,7 +87,7 @@ fn estimate(document: &FitsDoc) -> String {
 
 /// Returns the number of images of unknown size.
 fn unknown(document: &FitsDoc) -> usize {
-    document.images.iter().filter(|image| image.state == "unknown").count()
+    document.images.iter().filter(|image| image.state == ComingState::Unknown).count()
 }
 
 /// Returns the words for the images whose sizes are in the sums.
@@ -101,7 +101,7 @@ fn verdict(document: &FitsDoc) -> String {
     let filesystem = safe(&document.filesystem);
     let now = format!("{}% used now", document.used_percent);
     let (all, unknown) = (document.images.len(), unknown(document));
-    if document.images.iter().all(|image| image.state == "here") {
+    if document.images.iter().all(|image| image.state == ComingState::Present) {
         let state = match (document.used_after_gc_percent, document.high_percent) {
             (None, _) => threshold,
             (Some(_), Some(high)) if document.used_percent >= f64::from(high) => {
@@ -127,7 +127,7 @@ fn verdict(document: &FitsDoc) -> String {
     }
     format!(
         "{filesystem}: {now}, {}% with {}{threshold}: {}",
-        document.used_then_percent,
+        document.used_with_images_percent,
         arriving(document),
         match (document.fits, unknown > 0) {
             (false, _) => "they do not fit.",
@@ -138,9 +138,9 @@ fn verdict(document: &FitsDoc) -> String {
 }
 
 /// Formats the images that stay, by rule. Those in use are one group, with each of its users.
-fn stays(document: &FitsDoc, screen: &Screen) -> String {
+fn kept(document: &FitsDoc, screen: &Screen) -> String {
     let now = document.header.generated_at;
-    let (used, others): (Vec<_>, Vec<_>) = document.stays.iter().partition(|group| group.rule == Rule::InUse);
+    let (used, others): (Vec<_>, Vec<_>) = document.kept.iter().partition(|group| group.rule == Rule::InUse);
     let in_use = used.iter().map(|group| group.images).sum::<usize>();
     let users: Vec<_> = used.iter().map(|group| group.detail.clone()).collect();
     let why = if in_use == 1 { "because it is in use" } else { "because they are in use" };
@@ -158,10 +158,10 @@ fn stays(document: &FitsDoc, screen: &Screen) -> String {
 fn room(document: &FitsDoc, screen: &Screen) -> String {
     let Some(after) = document.used_after_gc_percent else { return String::new() };
     let Some(command) = &document.command else {
-        let stays = stays(document, screen);
+        let kept = kept(document, screen);
         return format!(
             "Nothing can be deleted to make room: {}. `layersweep report` lists what holds the disk.",
-            if stays.is_empty() { "there is no image" } else { &stays }
+            if kept.is_empty() { "there is no image" } else { &kept }
         );
     };
     let refused = document
@@ -178,9 +178,9 @@ fn room(document: &FitsDoc, screen: &Screen) -> String {
         None => String::new(),
     };
     let enough = match (document.deletes_needed, document.high_percent) {
-        (None, _) => match stays(document, screen) {
-            stays if stays.is_empty() => ", which is still too much".to_owned(),
-            stays => format!(", which is still too much; {stays}"),
+        (None, _) => match kept(document, screen) {
+            kept if kept.is_empty() => ", which is still too much".to_owned(),
+            kept => format!(", which is still too much; {kept}"),
         },
         (Some(needed), Some(high)) if needed < document.deletes.len() => {
             let first = match needed {
@@ -226,7 +226,8 @@ fn first(names: &[String]) -> String {
 
 /// Formats the images of which only the name is known.
 fn only_named(document: &FitsDoc) -> String {
-    let unknown = document.images.iter().filter(|image| image.state == "unknown" && !image.is_index);
+    let unknown =
+        document.images.iter().filter(|image| image.state == ComingState::Unknown && !image.is_index);
     let unknown: Vec<_> = unknown.collect();
     // Perhaps the name of a file is misspelt: that is named first.
     let Some(image) = unknown.iter().find(|image| image.no_such_file).or(unknown.first()) else {
@@ -251,8 +252,11 @@ fn only_named(document: &FitsDoc) -> String {
 
 /// Formats the indexes, each with the command that prints the manifest of this node's platform.
 fn indexes(document: &FitsDoc) -> Vec<String> {
-    let indexes: Vec<_> =
-        document.images.iter().filter(|image| image.is_index && image.state == "unknown").collect();
+    let indexes: Vec<_> = document
+        .images
+        .iter()
+        .filter(|image| image.is_index && image.state == ComingState::Unknown)
+        .collect();
     let lines = indexes.iter().take(MOST_NAMED).map(|image| match &image.platform_digest {
         Some(digest) => format!(
             "{} is left out: it is an index, which has no sizes. This node's manifest has them: `skopeo inspect --raw \
@@ -274,15 +278,20 @@ mod tests {
 
     use super::*;
     use crate::model::SCHEMA_VERSION;
-    use crate::report::json::{Header, RatioDoc, StaysDoc};
+    use crate::model::arrival::Ratio;
+    use crate::report::json::{DocumentKind, Header, KeptByRuleDoc};
 
     fn document() -> FitsDoc {
-        let in_use =
-            |images, detail: &str| StaysDoc { rule: Rule::InUse, images, detail: detail.into(), until: None };
+        let in_use = |images, detail: &str| KeptByRuleDoc {
+            rule: Rule::InUse,
+            images,
+            detail: detail.into(),
+            until: None,
+        };
         FitsDoc {
             header: Header {
                 schema_version: SCHEMA_VERSION,
-                kind: "fits",
+                kind: DocumentKind::Fits,
                 generated_at: Timestamp::UNIX_EPOCH,
             },
             complete: true,
@@ -294,9 +303,9 @@ mod tests {
             disk_bytes: 1 << 20,
             disk_bytes_low: 1 << 20,
             disk_bytes_high: 1 << 20,
-            ratio: RatioDoc { mean: 1.0, low: 1.0, high: 1.0, layers: 1 },
+            ratio: Ratio { mean: 1.0, low: 1.0, high: 1.0, layers: 1 },
             used_percent: 90.0,
-            used_then_percent: 97.0,
+            used_with_images_percent: 97.0,
             high_percent: Some(85),
             low_percent: Some(80),
             command: Some("layersweep gc".into()),
@@ -307,9 +316,9 @@ mod tests {
             freed_bytes: 1 << 20,
             used_after_gc_percent: Some(95.0),
             fits_after_gc: Some(false),
-            stays: vec![
+            kept: vec![
                 in_use(2, "used by db"),
-                StaysDoc { rule: Rule::Pinned, images: 2, detail: "pinned by a".into(), until: None },
+                KeptByRuleDoc { rule: Rule::Pinned, images: 2, detail: "pinned by a".into(), until: None },
                 in_use(1, "used by web"),
             ],
             gc_refused: None,

@@ -176,8 +176,8 @@ fn name(row: &GrowthRowDoc, by: &str) -> String {
         ("images", _) if name.is_empty() => "images without a name".into(),
         ("images", _) => format!("images of {name}"),
         ("group", _) => name,
-        ("none", "namespace") => "(no namespace)".into(),
-        ("none", _) => "<none>".into(),
+        ("unnamed", "namespace") => "(no namespace)".into(),
+        ("unnamed", _) => "<none>".into(),
         ("several", _) => format!("(images of several {by}s)"),
         ("unused", _) => "(unused images)".into(),
         ("unknown", _) => "(unknown)".into(),
@@ -224,7 +224,7 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
-    use crate::report::json::{Header, SumDoc, TakenDoc};
+    use crate::report::json::{DocumentKind, Header, SumDoc, TakenDoc};
 
     const MIB: i64 = 1 << 20;
 
@@ -254,7 +254,7 @@ mod tests {
             change_bytes: sum(|row| row.change_bytes),
         };
         let document = GrowthDoc {
-            header: Header { schema_version: 1, kind: "usage-growth", generated_at: taken_at },
+            header: Header { schema_version: 1, kind: DocumentKind::UsageGrowth, generated_at: taken_at },
             complete: true,
             by: "container",
             since: taken_at,

@@ -7,7 +7,8 @@ use super::format::{DIFFERS, bytes, freed, measured, name_or_id, safe, signed_by
 use super::screen::Screen;
 use super::story::events;
 use super::table::{Table, bold};
-use crate::history::runs::Quiet;
+use crate::history::runs::{Command, DeletionOutcome, Quiet};
+use crate::history::usage::{Point, Span};
 use crate::model::OutcomeKind;
 use crate::model::display::count;
 use crate::model::rules::Rule;
@@ -37,11 +38,12 @@ pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
             out.push_str(&format!("{line}\n"));
             let object = name_or_id(&deletion.names, &deletion.id);
             if let Some(error) = &deletion.error {
-                let fact = format!("{}: {object}: {}", deletion.outcome, safe(error));
-                out.push_str(&fact_line(deletion.deleted_at, &fact, run, screen));
+                let outcome = deletion.outcome.map_or("", DeletionOutcome::as_str);
+                let fact = format!("{outcome}: {object}: {}", safe(error));
+                out.push_str(&fact_line(deletion.deleted_at.unwrap_or(run.started_at), &fact, run, screen));
             } else if deletion.confirmed {
                 let fact = format!("{object}: deleted, as found by a later scan");
-                out.push_str(&fact_line(deletion.deleted_at, &fact, run, screen));
+                out.push_str(&fact_line(deletion.deleted_at.unwrap_or(run.started_at), &fact, run, screen));
             }
         }
     }
@@ -57,7 +59,10 @@ pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
         (true, Some(_)) => out.push_str("Nothing was deleted and nothing failed.\n"),
         (false, _) => {}
     }
-    let are_listed = document.runs.iter().any(|run| run.command == "scan" && run.outcome != Some("failed"));
+    let are_listed = document
+        .runs
+        .iter()
+        .any(|run| run.command == Command::Scan && run.outcome != Some(OutcomeKind::Failed));
     if screen.notes {
         out.push_str(&quiet(&document.quiet, are_listed, screen));
     }
@@ -100,7 +105,7 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
     let mut facts = Vec::new();
     let outcome = run.outcome_text.clone();
     facts.push(match (run.runs, run.ended_at) {
-        (1, Some(ended)) if run.outcome == Some(OutcomeKind::Refused.as_str()) => {
+        (1, Some(ended)) if run.outcome == Some(OutcomeKind::Refused) => {
             format!("{outcome}, after {}", length(run.started_at, ended))
         }
         (1, Some(ended)) => format!("{outcome} in {}", length(run.started_at, ended)),
@@ -133,7 +138,7 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
     let sums = [
         ("wanted", run.wanted_bytes.map(bytes)),
         ("predicted", run.predicted_bytes.map(bytes)),
-        ("freed", run.measured_bytes.map(|bytes| freed(bytes, run.others_wrote))),
+        ("freed", run.measured_bytes.map(|bytes| freed(bytes, run.disturbed))),
         ("other leaks freed", Some(run.byproduct_bytes).filter(|bytes| *bytes > 0).map(bytes)),
     ];
     let sums: Vec<_> = sums.into_iter().filter_map(|(kind, sum)| Some(format!("{kind} {}", sum?))).collect();
@@ -189,12 +194,12 @@ fn lines_without_trailing_blanks(text: &str) -> String {
 
 fn deletion_cells(deletion: &DeletionDoc, run_id: &str, screen: &Screen) -> Vec<String> {
     vec![
-        format!("  {}", screen.time(deletion.deleted_at)),
-        deletion.kind.into(),
+        format!("  {}", deletion.deleted_at.map_or_else(String::new, |time| screen.time(time))),
+        deletion.kind.to_string(),
         name_or_id(&deletion.names, &deletion.id),
-        deletion.reason.into(),
+        deletion.reason.to_string(),
         bytes(deletion.predicted_bytes),
-        measured(deletion.measured_bytes, deletion.others_wrote),
+        measured(deletion.measured_bytes, deletion.disturbed),
         deletion.usage_after_percent.map_or_else(|| "-".into(), |percent| format!("{percent:.1}%")),
         safe(run_id),
         if deletion.differs { "!".into() } else { String::new() },
@@ -299,7 +304,7 @@ pub fn history_scans(document: &HistoryScansDoc, screen: &Screen) -> String {
 
 fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen) -> String {
     let samples = series.points.iter().map(|point| Sample {
-        from: point.time,
+        from: point.reading.time,
         to: end(point),
         low: point.used_percent.min,
         high: point.used_percent.max,
@@ -337,43 +342,45 @@ fn summary(points: &[PointDoc], screen: &Screen) -> String {
     format!(
         "{}  {} available of {}\n{}\n{}\n{inodes}",
         summary_line("last", last.used_percent.avg, last, screen),
-        bytes(last.available_bytes.mean),
-        bytes(last.capacity_bytes),
+        bytes(last.reading.available.avg),
+        bytes(last.reading.capacity_bytes),
         summary_line("lowest", lowest.used_percent.min, lowest, screen),
         summary_line("highest", highest.used_percent.max, highest, screen),
     )
 }
 
 fn summary_line(label: &str, percent: f64, point: &PointDoc, screen: &Screen) -> String {
-    let when = match point.span_seconds {
-        86_400 => screen.date(point.time),
-        _ => screen.minute(point.time),
+    let when = match point.reading.span {
+        Span::Day => screen.date(point.reading.time),
+        Span::Single => screen.minute(point.reading.time),
     };
     format!("{label:8}{percent:>5.1}%  {when}")
 }
 
 fn end(point: &PointDoc) -> Timestamp {
-    point.time.saturating_add(jiff::SignedDuration::from_secs(point.span_seconds)).unwrap_or(point.time)
+    let Point { time, span, .. } = point.reading;
+    time.saturating_add(jiff::SignedDuration::from_secs(span.seconds())).unwrap_or(time)
 }
 
 fn inodes_percent(point: &PointDoc) -> Option<u64> {
-    point.inodes.saturating_sub(point.inodes_free.low).saturating_mul(100).checked_div(point.inodes)
+    let Point { inodes, inodes_free, .. } = point.reading;
+    inodes.saturating_sub(inodes_free.min).saturating_mul(100).checked_div(inodes)
 }
 
 /// Formats a row for each reading. Readings of the last week are single; of older ones, the mean of a day is shown with
 /// its lowest and highest reading.
 fn points(series: &SeriesDoc, screen: &Screen) -> String {
-    let has_spans = series.points.iter().any(|point| point.span_seconds > 0);
+    let has_spans = series.points.iter().any(|point| point.reading.span == Span::Day);
     let spans: &[&str] = if has_spans { &[">SPAN"] } else { &[] };
     let extremes: &[&str] = if has_spans { &[">LOWEST%", ">HIGHEST%"] } else { &[] };
     let figures = [">USED", ">AVAILABLE", ">CAPACITY", ">INODES%"];
     let mut table = Table::new(screen, &[&["TIME"], spans, &[">USED%"], extremes, &figures].concat());
     for point in &series.points {
-        let span = match point.span_seconds {
-            86_400 => "day",
-            _ => "-",
+        let span = match point.reading.span {
+            Span::Day => "day",
+            Span::Single => "-",
         };
-        let mut row = vec![screen.time(point.time)];
+        let mut row = vec![screen.time(point.reading.time)];
         row.extend(has_spans.then(|| span.into()));
         row.push(format!("{:.2}", point.used_percent.avg));
         if has_spans {
@@ -382,9 +389,9 @@ fn points(series: &SeriesDoc, screen: &Screen) -> String {
             );
         }
         row.extend([
-            bytes(point.used_bytes.mean),
-            bytes(point.available_bytes.mean),
-            bytes(point.capacity_bytes),
+            bytes(point.reading.used.avg),
+            bytes(point.reading.available.avg),
+            bytes(point.reading.capacity_bytes),
             inodes_percent(point).map_or_else(|| "-".into(), |percent| percent.to_string()),
         ]);
         table.row(row);

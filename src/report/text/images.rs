@@ -7,8 +7,10 @@ use jiff::Timestamp;
 use super::format::{age, bytes, names, safe, short_id};
 use super::screen::Screen;
 use super::table::Table;
+use crate::model::Owner;
 use crate::model::display::count;
-use crate::report::json::{BytesDoc, ImageDoc, UserDoc};
+use crate::model::plan::TargetKind;
+use crate::report::json::{BytesDoc, ImageDoc, UserDoc, UserKind};
 
 /// Formats the table of images, with the sum of their fair shares and the reasons why images are out of
 /// reach. `all`: number of images without `--filter`.
@@ -150,7 +152,7 @@ pub(super) fn name(image: &ImageDoc) -> String {
 /// Formats the kind of an image if it is unusual.
 fn kind(image: &ImageDoc) -> &'static str {
     match image.kind {
-        "artifact" => " (artifact)",
+        TargetKind::Artifact => " (artifact)",
         _ if image.manifest_list => " (list)",
         _ => "",
     }
@@ -158,8 +160,8 @@ fn kind(image: &ImageDoc) -> &'static str {
 
 fn user(user: &UserDoc) -> String {
     match (user.kind, user.owner) {
-        ("elsewhere", _) => safe(&user.name).to_string(),
-        (_, owner) => format!("{} ({})", safe(&user.name), owner.unwrap_or("unknown")),
+        (UserKind::External, _) => safe(&user.name).to_string(),
+        (_, owner) => format!("{} ({})", safe(&user.name), owner.unwrap_or(Owner::Unknown)),
     }
 }
 
@@ -168,16 +170,16 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
-    use crate::report::json::ImageOriginDoc;
+    use crate::model::Origin;
 
     fn image(name: &str) -> ImageDoc {
         ImageDoc {
             id: "0123456789abcdef".repeat(4),
             names: vec![name.into()],
-            kind: "image",
+            kind: TargetKind::Image,
             digests: vec![],
             store: "/s".into(),
-            origin: ImageOriginDoc::default(),
+            origin: Origin::default(),
             manifest_list: false,
             created_at: "2026-11-01T12:00:00Z".parse().ok(),
             first_detected: None,
@@ -246,7 +248,7 @@ mod tests {
     fn table_fits_narrow_terminals() {
         let mut used = image("registry.example:5000/some/longer/path/service:1.2.3");
         fn user(name: &str) -> UserDoc {
-            UserDoc { kind: "container", id: "c".into(), name: name.into(), owner: Some("cri-o") }
+            UserDoc { kind: UserKind::Container, id: "c".into(), name: name.into(), owner: Some(Owner::CriO) }
         }
         used.used_by = vec![user("k8s_service_service-5d8f9_default_0"), user("other")];
         let mut known = used.clone();

@@ -7,6 +7,7 @@ use unicode_width::UnicodeWidthStr;
 use super::format::{bytes, safe, short_id};
 use super::screen::Screen;
 use super::table::Table;
+use crate::model::NodeKind;
 use crate::model::{Inventory, StoreIx};
 use crate::report::json::LayerDoc;
 
@@ -62,7 +63,7 @@ pub fn layers(layers: &[LayerDoc], names: &Names, screen: &Screen) -> String {
         table.row(vec![
             short_id(&layer.id),
             layer.parent.as_deref().map_or_else(|| "-".into(), short_id),
-            if layer.read_write { "read-write".into() } else { layer.kind.into() },
+            if layer.read_write { "read-write".into() } else { layer.kind.to_string() },
             layer.refcount.to_string(),
             size(layer),
             layer.inodes.to_string(),
@@ -172,10 +173,10 @@ fn label(layer: &LayerDoc, names: &Names, screen: &Screen) -> String {
     let tops = match tops.as_slice() {
         [] if layer.refcount == 0 && layer.build_cache => "  build cache".into(),
         [] if layer.refcount == 0 => "  nothing uses it".into(),
-        [] if layer.kind == "blob" => format!("  blob of {}", holders(layer, names, screen)),
+        [] if layer.kind == NodeKind::Blob => format!("  blob of {}", holders(layer, names, screen)),
         [] => String::new(),
         tops => format!("  {}", tops.join(", ")),
     };
-    let elsewhere = layer.elsewhere.as_ref().map_or("", |_| "  in an additional layer store");
+    let elsewhere = layer.content_path.as_ref().map_or("", |_| "  in an additional layer store");
     format!("{}  {}  refs {}{kind}{elsewhere}{tops}", short_id(&layer.id), size(layer), layer.refcount)
 }

@@ -10,7 +10,7 @@ use super::screen::Screen;
 use super::table::heading;
 use super::usage::forecast_line;
 use crate::policy::thresholds::Counted;
-use crate::report::json::{ReportDoc, ReportFilesystemDoc, TopObjectDoc, UsageSeriesDoc};
+use crate::report::json::{ReportDoc, ReportFilesystemDoc, SeriesDoc, TopObjectDoc};
 use bar::{bar, legend, sparkline};
 use deletions::Deletions;
 
@@ -87,7 +87,8 @@ fn inodes(disk: &ReportFilesystemDoc) -> String {
     if percent < SCARCE {
         return String::new();
     }
-    let acting = disk.marks.iter().filter(|threshold| threshold.of == Counted::Inodes && threshold.acts());
+    let acting =
+        disk.thresholds.iter().filter(|threshold| threshold.of == Counted::Inodes && threshold.acts());
     let names: Vec<_> =
         acting.map(|threshold| format!("{} at {:.0}%", threshold.name.short(), threshold.percent)).collect();
     let thresholds = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
@@ -98,19 +99,19 @@ fn inodes(disk: &ReportFilesystemDoc) -> String {
 ///
 /// A disk that is mounted elsewhere has another device than in its own records, and its mount point begins with the
 /// sysroot. The size has to match too, and a series with another mount point is used only if no other has this size.
-fn series_of<'a>(document: &'a ReportDoc, disk: &ReportFilesystemDoc) -> Option<&'a UsageSeriesDoc> {
+fn series_of<'a>(document: &'a ReportDoc, disk: &ReportFilesystemDoc) -> Option<&'a SeriesDoc> {
     let facts = &disk.filesystem;
     let Some(sysroot) = &document.sysroot else {
-        let same = document.usage.iter().filter(|series| series.filesystem == facts.mount);
-        return same.max_by_key(|series| series.points.last().map(|point| point.time));
+        let same = document.usage.iter().filter(|series| series.filesystem.mount == facts.mount);
+        return same.max_by_key(|series| series.points.last().map(|point| point.reading.time));
     };
     let of_size = document.usage.iter().filter(|series| {
-        series.points.last().is_some_and(|point| point.capacity_bytes == facts.capacity_bytes)
+        series.points.last().is_some_and(|point| point.reading.capacity_bytes == facts.capacity_bytes)
     });
     let of_size: Vec<_> = of_size.collect();
     let mount = Path::new("/").join(Path::new(&facts.mount).strip_prefix(sysroot).unwrap_or(Path::new("")));
-    let same = of_size.iter().filter(|series| Path::new(&series.filesystem) == mount);
-    let same = same.max_by_key(|series| series.points.last().map(|point| point.time));
+    let same = of_size.iter().filter(|series| Path::new(&series.filesystem.mount) == mount);
+    let same = same.max_by_key(|series| series.points.last().map(|point| point.reading.time));
     same.or(of_size.first().filter(|_| of_size.len() == 1)).copied()
 }
 

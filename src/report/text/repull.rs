@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::format::{name_or_id, safe};
+use crate::history::runs::Command;
 use crate::model::display::count;
 use crate::model::reference::{is_well_formed, normalized, repository};
 use crate::report::json::{RepullDoc, RepullImageDoc};
@@ -39,8 +40,11 @@ pub fn notes(document: &RepullDoc) -> String {
         0 => "no image".to_owned(),
         number => count(number, "image", "images"),
     };
-    let mut out =
-        format!("# run {} ({}) deleted {images}\n", safe(run_id), document.command.unwrap_or_default());
+    let mut out = format!(
+        "# run {} ({}) deleted {images}\n",
+        safe(run_id),
+        document.command.map_or("", Command::as_str)
+    );
     let mut tagged = String::new();
     for image in &document.images {
         let title = name_or_id(&image.names, &image.id);

@@ -69,8 +69,8 @@ fn containers<L>(document: &ScanDoc<L>, screen: &Screen) -> String {
         table.row(vec![
             safe(&container.name),
             short_id(&container.id),
-            container.owner.into(),
-            container.state.into(),
+            container.owner.to_string(),
+            container.state.to_string(),
             container.image.as_deref().map_or_else(|| "-".into(), safe),
             bytes(container.bytes),
         ]);
@@ -88,7 +88,7 @@ pub fn leaks(leaks: &[LeakDoc], screen: &Screen) -> String {
             short_id(&leak.id),
             bytes(leak.bytes),
             age_of(leak.age_seconds),
-            leak.verdict.into(),
+            leak.verdict.to_string(),
             safe(&leak.evidence),
         ]);
     }

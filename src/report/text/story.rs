@@ -5,8 +5,11 @@ use jiff::Timestamp;
 use super::format::{bytes, freed, names, safe, short_id};
 use super::screen::Screen;
 use super::table::bold;
+use crate::app::explain::Presence;
+use crate::history::runs::{Command, DeletionOutcome};
 use crate::model::display::{count, shell_word};
-use crate::report::json::{ImageDeletionDoc, LifeDoc, StoryDoc};
+use crate::model::plan::Reason;
+use crate::report::json::{DeletionDoc, EndedBy, LifeDoc, StoryDoc};
 
 /// Maximum number of images that are shown; a tag may have named hundreds.
 const MOST: usize = 5;
@@ -51,18 +54,19 @@ pub(super) fn namesakes(images: &[StoryDoc], screen: &Screen) -> String {
 /// Formats where an image is that a reference named earlier.
 fn state(image: &StoryDoc, screen: &Screen) -> String {
     match (image.presence, image.lives.first()) {
-        ("renamed", _) => format!(
+        (Presence::Renamed, _) => format!(
             "still there, now {}: `layersweep explain {}` shows it",
             names(&image.names_now),
             safe(&shell_word(&short_id(&image.id)))
         ),
-        ("recorded", Some(life)) => format!(
+        (Presence::Recorded, Some(life)) => format!(
             "not known: its store was not read in full now; last found by the scan of {}",
             screen.time(life.last_seen)
         ),
         (_, Some(life)) => format!("not there now: {}", ending(life, screen)),
         (_, None) => {
-            let deletion = image.deletions.iter().find(|deletion| deletion.outcome != "failed");
+            let deletion =
+                image.deletions.iter().find(|deletion| deletion.outcome != Some(DeletionOutcome::Failed));
             let text = deletion.map(|deletion| dated_deletion(deletion, screen));
             format!("not there now: {}", text.unwrap_or_default())
         }
@@ -85,7 +89,7 @@ fn title_then(image: &StoryDoc, names_then: &[String]) -> String {
 /// Formats a life of an image: its times, its uses and, with `tells_end`, what ended it.
 pub(super) fn life_line(life: &LifeDoc, label: &str, tells_end: bool, screen: &Screen) -> String {
     let until = match (life.ended_by, &life.deletion) {
-        (Some(_), Some(deletion)) => Some(deletion.deleted_at),
+        (Some(_), Some(deletion)) => deletion.deleted_at,
         (Some(_), None) => Some(life.last_seen),
         (None, _) => None,
     };
@@ -106,7 +110,7 @@ pub(super) fn life_line(life: &LifeDoc, label: &str, tells_end: bool, screen: &S
 
 /// Formats what ended a life.
 pub(super) fn ending(life: &LifeDoc, screen: &Screen) -> String {
-    match (&life.deletion, life.gone_since) {
+    match (&life.deletion, life.absent_since) {
         (Some(deletion), _) => dated_deletion(deletion, screen),
         (None, Some(gone)) => format!(
             "removed by another program between the scans of {} and {}",
@@ -119,27 +123,30 @@ pub(super) fn ending(life: &LifeDoc, screen: &Screen) -> String {
     }
 }
 
-fn dated_deletion(deletion: &ImageDeletionDoc, screen: &Screen) -> String {
-    deletion_text(deletion, &format!(" {}", screen.time(deletion.deleted_at)))
+fn dated_deletion(deletion: &DeletionDoc, screen: &Screen) -> String {
+    let time = deletion.deleted_at.map_or_else(String::new, |time| format!(" {}", screen.time(time)));
+    deletion_text(deletion, &time)
 }
 
 /// Formats a deletion by a run, or an attempt. `time`: its time after a blank, or empty.
-fn deletion_text(deletion: &ImageDeletionDoc, time: &str) -> String {
+fn deletion_text(deletion: &DeletionDoc, time: &str) -> String {
     let done = match deletion.outcome {
-        "gone" => "deleted by",
-        "failed" => "not deleted by",
-        _ => "deletion begun, result unknown, by",
+        Some(DeletionOutcome::Deleted) => "deleted by",
+        Some(DeletionOutcome::Failed) => "not deleted by",
+        Some(DeletionOutcome::Unknown) | None => "deletion begun, result unknown, by",
     };
     let why = match deletion.reason {
-        "request" => String::new(),
+        Reason::Request => String::new(),
         reason => format!("{reason}, "),
     };
     let result = match (deletion.outcome, deletion.measured_bytes) {
-        ("failed", _) => deletion.error.as_deref().map_or_else(|| "failed".into(), safe),
-        (_, Some(measured)) => format!("freed {}", freed(measured, deletion.others_wrote)),
+        (Some(DeletionOutcome::Failed), _) => deletion.error.as_deref().map_or_else(|| "failed".into(), safe),
+        (_, Some(measured)) => format!("freed {}", freed(measured, deletion.disturbed)),
         (_, None) => format!("{} predicted", bytes(deletion.predicted_bytes)),
     };
-    format!("{done} {}{time} ({why}{result}), run {}", deletion.command, safe(&deletion.run_id))
+    let command = deletion.command.map_or("", Command::as_str);
+    let run_id = safe(deletion.run_id.as_deref().unwrap_or_default());
+    format!("{done} {command}{time} ({why}{result}), run {run_id}")
 }
 
 /// Formats the last finding of an image that is there. It may have lost the name that the user means.
@@ -160,8 +167,8 @@ pub(super) fn events(images: &[StoryDoc], screen: &Screen) -> String {
             let mut add = |time, event: String| events.push((time, image, life.names.as_slice(), event));
             let begin = if life.life > 1 { "pulled again" } else { "first detected" };
             add(life.first_detected, begin.to_owned());
-            if life.ended_by == Some("other") {
-                add(life.gone_since.unwrap_or(life.last_seen), ending(life, screen));
+            if life.ended_by == Some(EndedBy::Other) {
+                add(life.absent_since.unwrap_or(life.last_seen), ending(life, screen));
             }
             if life.ended_by.is_none() {
                 add(life.last_seen, last_found(image, life));
@@ -170,9 +177,9 @@ pub(super) fn events(images: &[StoryDoc], screen: &Screen) -> String {
                 add(last, format!("last used ({})", count(life.use_count, "time", "times")));
             }
         }
-        let of_runs = image.deletions.iter();
-        events
-            .extend(of_runs.map(|run| (run.deleted_at, image, run.names.as_slice(), deletion_text(run, ""))));
+        events.extend(image.deletions.iter().filter_map(|deletion| {
+            Some((deletion.deleted_at?, image, deletion.names.as_slice(), deletion_text(deletion, "")))
+        }));
     }
     events.sort_by_key(|(time, ..)| std::cmp::Reverse(*time));
     let zone = events.first().map_or_else(String::new, |(time, ..)| screen.zone_line(*time));
@@ -194,7 +201,7 @@ mod tests {
             life: 1,
             first_detected: Timestamp::UNIX_EPOCH,
             last_seen: Timestamp::UNIX_EPOCH,
-            gone_since: None,
+            absent_since: None,
             last_used: None,
             use_count: 0,
             names: vec!["quay.io/a:2".into()],
@@ -207,7 +214,7 @@ mod tests {
             store: "/s".into(),
             meant_name: meant.map(str::to_owned),
             names: life.names.clone(),
-            presence: "recorded",
+            presence: Presence::Recorded,
             names_now: Vec::new(),
             lives: Vec::new(),
             deletions: Vec::new(),

@@ -6,8 +6,9 @@ use super::format::{DIFFERS, age_of, bytes, measured, resumed, safe, short_id, s
 use super::screen::Screen;
 use super::table::{Table, heading};
 use crate::model::display::count;
+use crate::model::plan::Action;
 use crate::model::{LeakClass, OutcomeKind};
-use crate::report::json::{SweepDoc, SweepLeakDoc, SweptDoc};
+use crate::report::json::{DeletionDoc, SweepDoc, SweepLeakDoc};
 
 /// Maximum number of leaks without a summary by class.
 const FEW: usize = 10;
@@ -38,12 +39,13 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
         };
     }
     let mut out = String::new();
-    let deletions: Vec<_> = document.leaks.iter().filter(|leak| leak.action == "delete").collect();
-    let repairs = document.leaks.iter().filter(|leak| leak.action == "repair");
+    let deletions: Vec<_> =
+        document.leaks.iter().filter(|leak| leak.action == Some(Action::Delete)).collect();
+    let repairs = document.leaks.iter().filter(|leak| leak.action == Some(Action::Repair));
     let (requested, possible): (Vec<_>, Vec<_>) =
         repairs.partition(|leak| document.repair.contains(&leak.leak.class));
-    let kept = document.leaks.iter().filter(|leak| leak.action == "none");
-    let (tasks, kept): (Vec<_>, Vec<_>) = kept.partition(|leak| leak.for_a_person);
+    let kept = document.leaks.iter().filter(|leak| leak.action.is_none());
+    let (tasks, kept): (Vec<_>, Vec<_>) = kept.partition(|leak| leak.needs_operator);
     let flags: BTreeSet<_> = possible.iter().map(|leak| format!("--repair {}", leak.leak.class)).collect();
     let would_repair = format!("What {} would repair", flags.into_iter().collect::<Vec<_>>().join(" "));
     let deletes = if document.delete { "To delete" } else { "What --delete would delete" };
@@ -93,7 +95,7 @@ fn by_class(document: &SweepDoc, screen: &Screen) -> String {
     let mut table = Table::new(screen, &["CLASS", ">FINDINGS", ">SIZE", ">TO DELETE"]);
     for (class, leaks) in classes {
         let size = leaks.iter().map(|leak| leak.leak.bytes).fold(0, u64::saturating_add);
-        let deletions = leaks.iter().filter(|leak| leak.action == "delete").count();
+        let deletions = leaks.iter().filter(|leak| leak.action == Some(Action::Delete)).count();
         table.row(vec![class.to_string(), leaks.len().to_string(), bytes(size), deletions.to_string()]);
     }
     format!("{}{}", heading("By class"), table.render())
@@ -130,7 +132,7 @@ fn columns_of(leaks: &[&SweepLeakDoc], screen: &Screen, shows_proof: bool, colum
             short_id(&facts.id),
             bytes(facts.bytes),
             age_of(facts.age_seconds),
-            facts.verdict.into(),
+            facts.verdict.to_string(),
             reason(leak, shows_proof),
         ];
         cells.truncate(columns.len());
@@ -168,12 +170,12 @@ fn task(leak: &SweepLeakDoc, screen: &Screen) -> String {
 /// Formats the result of a run.
 fn done(document: &SweepDoc, screen: &Screen) -> String {
     let mut out = String::new();
-    let deleted: Vec<_> = document.deleted.iter().map(|swept| &swept.deleted).collect();
-    if !document.deleted.is_empty() {
+    let deleted = &document.deleted;
+    if !deleted.is_empty() {
         let mut table =
             Table::new(screen, &["DELETED", "OBJECT", ">PREDICTED", ">MEASURED", ">USED", "WHERE"]);
-        for swept in &document.deleted {
-            table.row(row(swept));
+        for deletion in deleted {
+            table.row(row(deletion));
         }
         table.fit(&[4], &[(5, 16), (1, 12)]);
         out.push_str(&table.render());
@@ -194,19 +196,20 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
     if document.outcome == OutcomeKind::NotNeeded {
         out.push_str("There was nothing to delete.\n");
     }
-    if !document.deleted.is_empty() {
-        let predicted = deleted.iter().fold(0_u64, |sum, swept| sum.saturating_add(swept.predicted_bytes));
+    if !deleted.is_empty() {
+        let predicted =
+            deleted.iter().fold(0_u64, |sum, deletion| sum.saturating_add(deletion.predicted_bytes));
         out.push_str(&format!(
             "\n{} deleted: predicted {}, measured {}\n",
-            count(document.deleted.len(), "finding", "findings"),
+            count(deleted.len(), "finding", "findings"),
             bytes(predicted),
-            measured(document.measured_bytes, deleted.iter().any(|swept| swept.others_wrote)),
+            measured(document.measured_bytes, deleted.iter().any(|deletion| deletion.disturbed)),
         ));
     }
-    if deleted.iter().any(|swept| swept.differs) {
+    if deleted.iter().any(|deletion| deletion.differs) {
         out.push_str(DIFFERS);
     }
-    let deletions = document.leaks.iter().filter(|leak| leak.action == "delete").count();
+    let deletions = document.leaks.iter().filter(|leak| leak.action == Some(Action::Delete)).count();
     let others = document.leaks.len().saturating_sub(deletions);
     if others > 0 {
         out.push_str(&format!(
@@ -217,15 +220,15 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
     out
 }
 
-fn row(SweptDoc { class, path, deleted }: &SweptDoc) -> Vec<String> {
-    let measured = measured(deleted.measured_bytes, deleted.others_wrote);
+fn row(deleted: &DeletionDoc) -> Vec<String> {
+    let measured = measured(deleted.measured_bytes, deleted.disturbed);
     vec![
-        class.to_string(),
+        deleted.class.map_or_else(String::new, |class| class.to_string()),
         short_id(&deleted.id),
         bytes(deleted.predicted_bytes),
         if deleted.differs { format!("! {measured}") } else { measured },
         deleted.usage_after_percent.map_or_else(|| "-".into(), |percent| format!("{percent:.2}%")),
-        safe(path),
+        deleted.path.as_deref().map_or_else(String::new, safe),
     ]
 }
 
@@ -235,6 +238,7 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
+    use crate::model::Verdict;
     use crate::policy::leaks::LeakRequest;
     use crate::report::json::{LeakDoc, sweep_refused};
 
@@ -247,13 +251,13 @@ mod tests {
                 id: id.into(),
                 bytes: 3 << 20,
                 age_seconds: Some(3 * 86400),
-                verdict: "report",
+                verdict: Verdict::Report,
                 evidence: "a lease without expiry: it holds its content until its owner deletes it".into(),
             },
-            action: "none",
+            action: None,
             predicted_bytes: 0,
             remedy: remedy.into(),
-            for_a_person: command.is_some(),
+            needs_operator: command.is_some(),
             command: command.map(Into::into),
         }
     }
@@ -266,7 +270,8 @@ mod tests {
     fn proof_is_whole_on_80_columns() {
         fn to_delete(class: LeakClass, id: &str, evidence: &str) -> SweepLeakDoc {
             let mut leak = finding(class, id, "", None);
-            (leak.action, leak.leak.verdict, leak.leak.evidence) = ("delete", "reclaim", evidence.into());
+            (leak.action, leak.leak.verdict, leak.leak.evidence) =
+                (Some(Action::Delete), Verdict::Reclaim, evidence.into());
             leak
         }
         let proof = "no layer record names this directory, and it has no link file: its creation was \

@@ -5,7 +5,11 @@ use super::format::{bytes, inodes, safe, wrapped};
 use super::table::{Table, bold};
 use crate::model::Consistency;
 use crate::model::display::thousands;
-use crate::report::json::{FilesystemDoc, ForecastDoc, ShareRowDoc, StoreDoc, UsageDoc, UsageFilesystemDoc};
+use crate::model::growth::GrowthKind;
+use crate::model::refs::{GroupBy, LineKind};
+use crate::report::json::{
+    FilesystemDoc, ForecastDoc, ShareKind, ShareRowDoc, StoreDoc, UsageDoc, UsageFilesystemDoc,
+};
 
 /// Width of the notes at the end if the output is not a terminal.
 const WIDE: usize = 110;
@@ -65,7 +69,12 @@ fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen) -> String {
     let (stores, outside): (Vec<_>, Vec<_>) =
         filesystem.rows.iter().filter(is_used).partition(|row| row.in_store);
     for row in &stores {
-        let is_deletable = matches!(row.kind, "images_unused" | "artifacts" | "containers_exited" | "leaks");
+        let is_deletable = matches!(
+            row.kind,
+            ShareKind::InStore(
+                LineKind::ImagesUnused | LineKind::Artifacts | LineKind::ContainersExited | LineKind::Leaks
+            )
+        );
         table.row(vec![
             // Names of directories and snapshotters come from outside.
             safe(&row.label),
@@ -105,7 +114,7 @@ fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen) -> String {
         inodes(used_inodes(&filesystem.filesystem)),
         String::new(),
     ]);
-    let has_artifacts = stores.iter().any(|row| row.kind == "artifacts");
+    let has_artifacts = stores.iter().any(|row| row.kind == ShareKind::InStore(LineKind::Artifacts));
     let deletable = if has_artifacts { "Images, artifacts and leaks" } else { "Images and leaks" };
     table.row(vec![
         format!("{deletable} together"),
@@ -148,21 +157,21 @@ pub(super) fn place(row: &ShareRowDoc) -> String {
 }
 
 /// Formats the fair shares by group.
-fn groups(filesystem: &UsageFilesystemDoc, by: &str, screen: &Screen) -> String {
-    let mut table = Table::new(screen, &[&by.to_uppercase(), ">IMAGES", ">CONTAINERS", ">FAIR"]);
+fn groups(filesystem: &UsageFilesystemDoc, by: GroupBy, screen: &Screen) -> String {
+    let mut table = Table::new(screen, &[&by.as_str().to_uppercase(), ">IMAGES", ">CONTAINERS", ">FAIR"]);
     let groups = filesystem.groups.iter();
     for group in groups.filter(|group| group.fair_bytes > 0 || group.images + group.containers > 0) {
-        let is_counted = matches!(group.kind, "group" | "none" | "unused");
+        let is_counted = matches!(group.kind, GrowthKind::Group | GrowthKind::Unnamed | GrowthKind::Unused);
         table.row(vec![
             match (group.kind, &group.name, by) {
                 (_, Some(name), _) => safe(name),
-                ("none", _, "namespace") => "(no namespace)".into(),
-                ("unused", ..) => "(unused images)".into(),
-                ("none", ..) => "<none>".into(),
-                ("build_cache", ..) => "(build cache)".into(),
-                ("leaks", ..) => "(leaks)".into(),
-                ("metadata", ..) => "(store metadata)".into(),
-                ("store_other", ..) => "(other files in stores)".into(),
+                (GrowthKind::Unnamed, _, GroupBy::Namespace) => "(no namespace)".into(),
+                (GrowthKind::Unused, ..) => "(unused images)".into(),
+                (GrowthKind::Unnamed, ..) => "<none>".into(),
+                (GrowthKind::BuildCache, ..) => "(build cache)".into(),
+                (GrowthKind::Leaks, ..) => "(leaks)".into(),
+                (GrowthKind::Metadata, ..) => "(store metadata)".into(),
+                (GrowthKind::Other, ..) => "(other files in stores)".into(),
                 _ => "(outside the stores)".into(),
             },
             if is_counted { group.images.to_string() } else { "-".into() },

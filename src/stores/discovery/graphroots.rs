@@ -80,7 +80,11 @@ pub(crate) fn find(request: &ScanRequest) -> Result<ReadStores, ScanError> {
     } = discovery;
     let reported = request.running.stores.iter().filter(|store| store.kind == StoreKind::ContainersStorage);
     let reported = reported.filter_map(|store| {
-        Some(Pin { pattern: store.sandbox_image.clone()?, origin: store.origin.clone() })
+        Some(Pin {
+            pattern: store.sandbox_image.clone()?,
+            origin: store.origin.clone(),
+            is_of_sandboxes: true,
+        })
     });
     let pins = pins.into_iter().chain(reported).collect();
     let allowance = Allowance::limited(allowance::OF_OTHER_USERS);
@@ -541,7 +545,7 @@ impl Graphroots {
     /// Adds read-only artifact stores of CRI-O.
     fn additional_artifacts(&mut self, request: &ScanRequest, named: &[Pin]) {
         let artifacts = std::mem::take(&mut self.artifacts);
-        for Pin { pattern: path, origin } in named {
+        for Pin { pattern: path, origin, .. } in named {
             let Ok(root) = request.sysroot.open(Path::new(path)) else { continue };
             let place = RealDirectory::of(artifacts::directory(&root));
             let mut known = artifacts.iter().chain(&self.artifacts);

@@ -562,7 +562,7 @@ def judge(watch, parts):
     """What must hold after the load."""
     *podman_parts, containerd_part = parts
     runs, deleted = deletions()
-    images = {(("podman" if deletion["store"] == STORE else "containerd"), deletion["id"].removeprefix("sha256:")) for deletion in deleted if deletion["kind"] == "image" and deletion["outcome"] == "gone"}
+    images = {(("podman" if deletion["store"] == STORE else "containerd"), deletion["id"].removeprefix("sha256:")) for deletion in deleted if deletion["kind"] == "image" and deletion["outcome"] == "deleted"}
     # Images that were deleted by age and never for another reason.
     others = {deletion["id"].removeprefix("sha256:") for deletion in deleted if deletion["reason"] != "age"}
     aged = {key for key in images if key[1] not in others}
@@ -585,7 +585,7 @@ def judge(watch, parts):
         key = life["store"], life["image"].removeprefix("sha256:")
         if key in aged and life["to"] - last_use < MAX_AGE and not any(abs(moment - life["to"]) < 15 for moment in removed):
             violation(f"an image was deleted by age {life['to'] - last_use:.0f} s after its last use: {life}")
-    ages = [deletion for deletion in deleted if deletion["reason"] == "age" and deletion["outcome"] == "gone"]
+    ages = [deletion for deletion in deleted if deletion["reason"] == "age" and deletion["outcome"] == "deleted"]
 
     for part in podman_parts:
         for name in part.keepers:
@@ -638,7 +638,7 @@ def judge(watch, parts):
         "runs": runs_by_outcome,
         "images_deleted": len(images),
         "deleted_and_judged_by_age": by_itself,
-        "deletions": len([deletion for deletion in deleted if deletion["outcome"] == "gone"]),
+        "deletions": len([deletion for deletion in deleted if deletion["outcome"] == "deleted"]),
         "deleted_by_max_age": len(ages),
         "differing_measurements": len([deletion for deletion in deleted if deletion["differs"]]),
         "freed_bytes": sum(deletion["measured_bytes"] or 0 for deletion in deleted),

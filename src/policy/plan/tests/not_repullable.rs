@@ -35,7 +35,7 @@ fn named_image_that_was_never_pulled_is_kept() {
         }
         let rulings = world.with(|input| Judge::new(input).rulings(4.into()));
         let ruling = rulings.iter().find(|ruling| ruling.rule == Rule::NotRepullable).unwrap();
-        assert_eq!(ruling.stays, is_kept, "{setting} {has_crio} {origin:?} {is_named}");
+        assert_eq!(ruling.keeps, is_kept, "{setting} {has_crio} {origin:?} {is_named}");
     }
     // In containerd only the namespace of CRI counts.
     let mut world = ten_images();
@@ -45,6 +45,6 @@ fn named_image_that_was_never_pulled_is_kept() {
         world.inventory.images[4].id = id.into();
         world.inventory.images[4].origin = Origin::new(Loaded, "evidence");
         let rulings = world.with(|input| Judge::new(input).rulings(4.into()));
-        assert_eq!(rulings.iter().find(|ruling| ruling.stays).is_some(), is_kept, "{id}");
+        assert_eq!(rulings.iter().find(|ruling| ruling.keeps).is_some(), is_kept, "{id}");
     }
 }

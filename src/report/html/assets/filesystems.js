@@ -49,10 +49,10 @@ function oneFilesystem(filesystem) {
       el('table', { class: 'parts' }, el('thead', null, el('tr', null, el('th', { scope: 'col', text: 'Part' }),
         el('th', { scope: 'col', class: 'num', text: 'Bytes' }), el('th', { scope: 'col', class: 'num', text: 'Of capacity' }), el('th', { scope: 'col', text: 'Path' }))),
       el('tbody', null, rows))));
-  if (filesystem.marks && filesystem.marks.length) {
-    figure.append(el('details', null, el('summary', { text: many(filesystem.marks.length, 'threshold') }),
+  if (filesystem.thresholds && filesystem.thresholds.length) {
+    figure.append(el('details', null, el('summary', { text: many(filesystem.thresholds.length, 'threshold') }),
       el('table', null, el('thead', null, el('tr', null, el('th', { scope: 'col', text: 'Threshold' }), el('th', { scope: 'col', class: 'num', text: 'Percent' }), el('th', { scope: 'col', text: 'Source' }))),
-        el('tbody', null, filesystem.marks.map(mark => el('tr', null, el('td', { text: safe(mark.name) }), el('td', { class: 'num', text: percent(mark.percent) + (mark.of === 'inodes' ? ' of inodes' : '') }), el('td', { text: safe(mark.source) })))))));
+        el('tbody', null, filesystem.thresholds.map(mark => el('tr', null, el('td', { text: safe(mark.name) }), el('td', { class: 'num', text: percent(mark.percent) + (mark.of === 'inodes' ? ' of inodes' : '') }), el('td', { text: safe(mark.source) })))))));
   }
   drawn(canvas, width => barPicture(filesystem, segments, width));
   return figure;
@@ -60,7 +60,7 @@ function oneFilesystem(filesystem) {
 
 function barPicture(filesystem, segments, width) {
   const capacity = filesystem.capacity_bytes || segments.reduce((sum, segment) => sum + segment.bytes, 0) || 1;
-  const labels = thresholdLabels((filesystem.marks || []).filter(mark => mark.of !== 'inodes'), width);
+  const labels = thresholdLabels((filesystem.thresholds || []).filter(mark => mark.of !== 'inodes'), width);
   const top = labels.lanes * 15 + 6, height = 40;
   const picture = svg('svg', { viewBox: '0 0 ' + width + ' ' + (top + height + 22), role: 'img',
     'aria-label': 'Bar of ' + safe(filesystem.mount) + ': ' + segments.map(segment => segment.label + ' ' + bytes(segment.bytes)).join(', ') + '. The table below has the same figures.' });

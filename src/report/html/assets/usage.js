@@ -13,16 +13,16 @@ function usage() {
   const series = (REPORT.usage || []).filter(one => one.points.length);
   if (!series.length) node.append(empty(REPORT.history_complete === false ? 'There are records of this node, but they could not be read: see How it was measured.'
     : 'No records: nothing was scanned on this node before.'));
-  for (const one of series) node.append(oneSeries(one, runs.filter(run => run.filesystem === null || run.filesystem === one.filesystem), numbers));
+  for (const one of series) node.append(oneSeries(one, runs.filter(run => run.filesystem === null || run.filesystem === one.mount), numbers));
   node.append(runsPart(numbers));
   return node;
 }
 
 // A dead node's records name its filesystems as the node itself did, without the place where they are mounted now.
 function filesystemOf(series) {
-  const here = ((REPORT.sysroot || '') + series.filesystem).replace(/(.)\/+$/, '$1');
+  const here = ((REPORT.sysroot || '') + series.mount).replace(/(.)\/+$/, '$1');
   const all = REPORT.filesystems;
-  return all.find(one => one.mount === here) || all.find(one => one.mount === series.filesystem) || all.find(one => one.device === series.device);
+  return all.find(one => one.mount === here) || all.find(one => one.mount === series.mount) || all.find(one => one.device === series.device);
 }
 
 function oneSeries(series, runs, numbers) {
@@ -30,21 +30,21 @@ function oneSeries(series, runs, numbers) {
   const filesystem = filesystemOf(series);
   const canvas = el('div', { class: 'canvas' });
   const readout = el('p', { class: 'readout note' });
-  const figure = el('figure', { class: 'series', 'data-mount': series.filesystem }, el('h3', { text: safe(series.filesystem) }), canvas,
+  const figure = el('figure', { class: 'series', 'data-mount': series.mount }, el('h3', { text: safe(series.mount) }), canvas,
     legend([['curve', 'used (the line is the mean, the band from the lowest to the highest reading)']]), readout);
   const sum = 'From ' + when(series.points[0].at) + ' to ' + when(series.points[series.points.length - 1].at) + ', ' + many(points.length, 'reading') + ', '
-    + bytes(Math.min(...points.map(point => point.used_low_bytes))) + ' to ' + bytes(Math.max(...points.map(point => point.used_high_bytes))) + ' used.';
+    + bytes(Math.min(...points.map(point => point.used_bytes.min))) + ' to ' + bytes(Math.max(...points.map(point => point.used_bytes.max))) + ' used.';
   readout.textContent = sum;
   drawn(canvas, width => usagePicture(points, filesystem, runs, numbers, width, point => {
-    readout.textContent = point ? when(point.at) + ': ' + bytes(point.used_mean_bytes) + ' used'
-      + (point.used_low_bytes === point.used_high_bytes ? '' : ' (' + bytes(point.used_low_bytes) + ' to ' + bytes(point.used_high_bytes) + ')') + ' of ' + bytes(point.capacity_bytes) : sum;
+    readout.textContent = point ? when(point.at) + ': ' + bytes(point.used_bytes.avg) + ' used'
+      + (point.used_bytes.min === point.used_bytes.max ? '' : ' (' + bytes(point.used_bytes.min) + ' to ' + bytes(point.used_bytes.max) + ')') + ' of ' + bytes(point.capacity_bytes) : sum;
   }, sum));
   figure.append(el('details', { class: 'no-print' }, el('summary', { text: 'Readings as a table' }), new Table({
-    id: 'readings-' + safe(series.filesystem).replace(/\W/g, '-'), caption: 'Readings of ' + safe(series.filesystem), rows: [...points].reverse(), one: 'reading', columns: [
+    id: 'readings-' + safe(series.mount).replace(/\W/g, '-'), caption: 'Readings of ' + safe(series.mount), rows: [...points].reverse(), one: 'reading', columns: [
       { label: 'Time', get: point => point.time, cell: point => when(point.at), kind: 'nowrap' },
-      { label: 'Used, lowest', get: point => point.used_low_bytes, bytes: true },
-      { label: 'Used, mean', get: point => point.used_mean_bytes, bytes: true },
-      { label: 'Used, highest', get: point => point.used_high_bytes, bytes: true },
+      { label: 'Used, lowest', get: point => point.used_bytes.min, bytes: true },
+      { label: 'Used, mean', get: point => point.used_bytes.avg, bytes: true },
+      { label: 'Used, highest', get: point => point.used_bytes.max, bytes: true },
       { label: 'Capacity', get: point => point.capacity_bytes, bytes: true }] }).element));
   return figure;
 }
@@ -82,7 +82,7 @@ function usagePicture(points, filesystem, runs, numbers, width, told, sum) {
   let from = Math.min(first, ...runTimes), to = Math.max(last, ...runTimes);
   if (to - from < 60e3) { from -= 30 * 60e3; to += 30 * 60e3; }
   const capacity = Math.max(...points.map(point => point.capacity_bytes), 1);
-  const most = Math.max(capacity, ...points.map(point => point.used_high_bytes));
+  const most = Math.max(capacity, ...points.map(point => point.used_bytes.max));
   const x = time => left + (time - from) / (to - from) * (width - left - right);
   const y = value => top + height - value / most * height;
   const picture = svg('svg', { viewBox: '0 0 ' + width + ' ' + (top + height + bottom), role: 'slider', tabindex: '0', 'aria-valuemin': 0, 'aria-valuemax': points.length - 1,
@@ -104,7 +104,7 @@ function usagePicture(points, filesystem, runs, numbers, width, told, sum) {
   // A threshold counts what root reserves as used, as the kubelet does.
   const labels = [];
   const levelOf = mark => mark.percent / 100 * filesystem.capacity_bytes - (filesystem.reserved_bytes || 0);
-  const marks = ((filesystem && filesystem.marks) || []).filter(mark => mark.of !== 'inodes' && levelOf(mark) > 0).map(mark => ({ at: y(levelOf(mark)), name: percent(mark.percent) + ' ' + safe(mark.name) }));
+  const marks = ((filesystem && filesystem.thresholds) || []).filter(mark => mark.of !== 'inodes' && levelOf(mark) > 0).map(mark => ({ at: y(levelOf(mark)), name: percent(mark.percent) + ' ' + safe(mark.name) }));
   for (const mark of marks) {
     picture.append(svg('line', { class: 'mark', x1: left, x2: width - right, y1: mark.at, y2: mark.at }));
     // Above its line, or below where another line is as near; beside a label that is as high, not over it.
@@ -117,9 +117,9 @@ function usagePicture(points, filesystem, runs, numbers, width, told, sum) {
   }
   picture.append(...labels.map(label => label.text));
   const line = value => points.map((point, at) => (at ? 'L' : 'M') + x(point.time).toFixed(1) + ' ' + y(value(point)).toFixed(1)).join('');
-  const back = [...points].reverse().map(point => 'L' + x(point.time).toFixed(1) + ' ' + y(point.used_low_bytes).toFixed(1)).join('');
-  picture.append(svg('path', { class: 'band', d: line(point => point.used_high_bytes) + back + 'Z' }), svg('path', { class: 'mean', d: line(point => point.used_mean_bytes), 'data-points': points.length }));
-  if (points.length === 1) picture.append(svg('circle', { class: 'dot', cx: x(first), cy: y(points[0].used_mean_bytes), r: 4 }));
+  const back = [...points].reverse().map(point => 'L' + x(point.time).toFixed(1) + ' ' + y(point.used_bytes.min).toFixed(1)).join('');
+  picture.append(svg('path', { class: 'band', d: line(point => point.used_bytes.max) + back + 'Z' }), svg('path', { class: 'mean', d: line(point => point.used_bytes.avg), 'data-points': points.length }));
+  if (points.length === 1) picture.append(svg('circle', { class: 'dot', cx: x(first), cy: y(points[0].used_bytes.avg), r: 4 }));
   let edge = -Infinity;
   for (const run of runs) {
     const time = Date.parse(run.started_at);
@@ -138,10 +138,10 @@ function usagePicture(points, filesystem, runs, numbers, width, told, sum) {
     now = Math.max(0, Math.min(points.length - 1, at));
     const here = points[now];
     fillIn(cross, { x1: x(here.time), x2: x(here.time), visibility: 'visible' }, []);
-    fillIn(dot, { cx: x(here.time), cy: y(here.used_mean_bytes), visibility: 'visible' }, []);
+    fillIn(dot, { cx: x(here.time), cy: y(here.used_bytes.avg), visibility: 'visible' }, []);
     told(here);
     picture.setAttribute('aria-valuenow', now);
-    picture.setAttribute('aria-valuetext', when(here.at) + ', ' + bytes(here.used_mean_bytes) + ' used');
+    picture.setAttribute('aria-valuetext', when(here.at) + ', ' + bytes(here.used_bytes.avg) + ' used');
   };
   const away = () => { cross.setAttribute('visibility', 'hidden'); dot.setAttribute('visibility', 'hidden'); told(null); };
   picture.addEventListener('pointermove', event => {

@@ -1,14 +1,20 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use super::remaining::reason_and_remedy;
 use super::*;
+use crate::app::diagnosis::StoppedUse;
+use crate::config::Via;
 use crate::history::runs::Event;
 use crate::model::FilesystemIx;
+use crate::model::OutcomeKind;
 use crate::model::SCHEMA_VERSION;
-use crate::model::plan::{Phase, Problem, Trigger};
+use crate::model::plan::{Phase, Problem, Reason, TargetKind, Trigger};
 use crate::model::rules::Rule;
+use crate::model::space::Started;
+use crate::policy::PolicyKind;
 use crate::policy::compare::{Comparison, PredictedRun, Prediction};
-use crate::report::json::{ComparisonDoc, FreedDoc, Header, InodeUseDoc};
+use crate::report::json::{ComparisonDoc, FreedDoc, GcFilesystemDoc, Header, InodeUseDoc, KeptDoc};
 
 fn screen(width: Option<usize>) -> Screen {
     Screen { width, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC }
@@ -27,15 +33,19 @@ fn freed(mount: &str, predicted: u64, measured: Option<i64>) -> FreedDoc {
     }
 }
 
-fn deleted(number: u8, predicted: u64, measured: Option<i64>) -> DeletedDoc {
-    DeletedDoc {
-        kind: "image",
+fn deleted(number: u8, predicted: u64, measured: Option<i64>) -> DeletionDoc {
+    DeletionDoc {
+        kind: TargetKind::Image,
         id: format!("{number:064x}"),
         names: vec![format!("registry.example/a-team-with-a-long-name/app-{number}:1")],
         store: "/s".into(),
+        class: None,
+        path: None,
+        run_id: None,
+        command: None,
         filesystem: Some("/var".into()),
         freed: vec![freed("/var", predicted, measured)],
-        reason: "space",
+        reason: Reason::Space,
         predicted_bytes: predicted,
         measured_bytes: measured,
         usage_after_percent: Some(70.0 - f64::from(number)),
@@ -43,18 +53,22 @@ fn deleted(number: u8, predicted: u64, measured: Option<i64>) -> DeletedDoc {
         group: None,
         byproduct_bytes: 0,
         differs: false,
-        others_wrote: false,
+        disturbed: false,
+        outcome: None,
+        confirmed: false,
+        error: None,
         never_pulled: false,
     }
 }
 
-fn kept(name: &str, rule: &'static str) -> KeptDoc {
+fn kept(name: &str, rule: Rule) -> KeptDoc {
     KeptDoc {
-        kind: "image",
+        kind: TargetKind::Image,
         id: name.repeat(32),
         names: vec![name.into()],
         rule,
         detail: format!("why {name} stays"),
+        since_run_began: false,
         frees_bytes: 1 << 20,
         until: None,
         explain: format!("layersweep explain {}", crate::model::display::short_id(&name.repeat(32))),
@@ -64,12 +78,16 @@ fn kept(name: &str, rule: &'static str) -> KeptDoc {
 /// Returns a run that reached its target.
 fn document() -> GcDoc {
     GcDoc {
-        header: Header { schema_version: SCHEMA_VERSION, kind: "gc", generated_at: Timestamp::UNIX_EPOCH },
+        header: Header {
+            schema_version: SCHEMA_VERSION,
+            kind: DocumentKind::Gc,
+            generated_at: Timestamp::UNIX_EPOCH,
+        },
         resumed: 0,
         run_id: "r".into(),
         dry_run: false,
-        policy: "exact".into(),
-        via: "cri".into(),
+        policy: Some(PolicyKind::Exact),
+        via: Via::Cri,
         trigger: Trigger { space: true, age: false },
         usage_before_percent: Some(77.0),
         usage_after_percent: Some(68.0),
@@ -98,11 +116,11 @@ fn document() -> GcDoc {
             missing_inodes: 0,
             predicted_bytes: 100 << 20,
             measured_bytes: Some(99 << 20),
-            started: vec!["used"],
+            started: Started { used: true, ..Started::default() },
             outcome: OutcomeKind::Reached,
         }],
         deleted: vec![deleted(1, 50 << 20, Some(50 << 20)), deleted(2, 50 << 20, Some(49 << 20))],
-        kept: vec![kept("aa", "not-needed"), kept("bb", "in-use"), kept("cc", "not-needed")],
+        kept: vec![kept("aa", Rule::NotNeeded), kept("bb", Rule::InUse), kept("cc", Rule::NotNeeded)],
         errors: vec![],
         events: vec![],
         outcome: OutcomeKind::Reached,
@@ -160,7 +178,7 @@ fn filesystems_have_separate_blocks() {
     // Blobs on one filesystem, snapshots on the other, which has enough space.
     let parts = vec![freed("/var", 20 << 20, Some(20 << 20)), freed("/data", 30 << 20, Some(29 << 20))];
     document.deleted[1].freed = parts;
-    document.filesystems[1].started = Vec::new();
+    document.filesystems[1].started = Started::default();
     let text = shown(&document, None);
     let cells = |size: &str| text.lines().any(|line| line.contains("app-2") && line.contains(size));
     assert!(cells("20.0 MiB  20.0 MiB") && cells("30.0 MiB  29.0 MiB"), "{text}");
@@ -173,7 +191,7 @@ fn filesystems_have_separate_blocks() {
 #[test]
 fn writes_of_others_make_freed_bytes_unknown() {
     let mut document = document();
-    (document.deleted[1].measured_bytes, document.deleted[1].others_wrote) = (Some(3 << 20), true);
+    (document.deleted[1].measured_bytes, document.deleted[1].disturbed) = (Some(3 << 20), true);
     let text = shown(&document, None);
     assert!(text.contains("50.0 MiB  others were writing "), "{text}");
     let end = "2 images deleted, freed bytes unknown since others were writing (100.0 MiB predicted); ";
@@ -183,7 +201,7 @@ fn writes_of_others_make_freed_bytes_unknown() {
 #[test]
 fn failed_filesystem_cannot_be_judged() {
     let mut document = document();
-    document.filesystems[0].started.clear();
+    document.filesystems[0].started = Started::default();
     assert!(shown(&document, None).contains(": no deletion needed\n"));
     document.filesystems[0].outcome = OutcomeKind::Failed;
     let text = shown(&document, None);
@@ -206,7 +224,7 @@ fn images_that_were_never_pulled_have_a_hint() {
 #[test]
 fn cost_of_images_that_were_never_pulled_is_shown() {
     let mut document = document();
-    document.kept.push(kept("quay.io/air/app:1", "not-repullable"));
+    document.kept.push(kept("quay.io/air/app:1", Rule::NotRepullable));
     document.kept.last_mut().unwrap().frees_bytes = 3 << 30;
     for outcome in [OutcomeKind::Reached, OutcomeKind::NotReached] {
         document.outcome = outcome;
@@ -222,6 +240,7 @@ fn reason_since_the_run_began_is_shown() {
     let reason = "since the run began: pinned: /e.txt:5: not an image reference";
     for kept in &mut document.kept[..2] {
         kept.detail = reason.into();
+        kept.since_run_began = true;
     }
     let text = shown(&document, None);
     assert_eq!(text.matches(&format!("\n2 images: {reason}\n")).count(), 1, "{text}");
@@ -229,7 +248,7 @@ fn reason_since_the_run_began_is_shown() {
 
 #[test]
 fn narrow_screen_names_fewer_kept_images() {
-    let kept = (0..9).map(|number| kept(&format!("registry.example/some-team/app-{number}:1"), "in-use"));
+    let kept = (0..9).map(|number| kept(&format!("registry.example/some-team/app-{number}:1"), Rule::InUse));
     let document = GcDoc { kept: kept.collect(), ..document() };
     let line = |width| {
         let text = shown(&document, width);
@@ -245,11 +264,11 @@ fn narrow_screen_names_fewer_kept_images() {
 fn each_reason_that_keeps_images_has_a_remedy() {
     let minutes = |minutes: i64| Some(Timestamp::from_second(minutes * 60).unwrap());
     let kept = vec![
-        KeptDoc { frees_bytes: 1, ..kept("aa", "in-use") },
-        KeptDoc { frees_bytes: 9, until: minutes(2), ..kept("bb", "min-age") },
-        KeptDoc { frees_bytes: 8, until: minutes(3), ..kept("cc", "min-age") },
-        KeptDoc { frees_bytes: 7, until: minutes(24 * 60), ..kept("dd", "backing-off") },
-        KeptDoc { frees_bytes: 90, ..kept("ee", "not-needed") },
+        KeptDoc { frees_bytes: 1, ..kept("aa", Rule::InUse) },
+        KeptDoc { frees_bytes: 9, until: minutes(2), ..kept("bb", Rule::MinAge) },
+        KeptDoc { frees_bytes: 8, until: minutes(3), ..kept("cc", Rule::MinAge) },
+        KeptDoc { frees_bytes: 7, until: minutes(24 * 60), ..kept("dd", Rule::BackingOff) },
+        KeptDoc { frees_bytes: 90, ..kept("ee", Rule::NotNeeded) },
     ];
     let text = shown(&GcDoc { outcome: OutcomeKind::NotReached, kept, ..document() }, None);
     let expected = "\
@@ -260,7 +279,7 @@ fn each_reason_that_keeps_images_has_a_remedy() {
     assert!(text.ends_with(expected), "{text}");
     let containers = ["etl", "web", "db", "ci"].map(str::to_owned).into();
     let stopped_use = Some(StoppedUse { images: vec!["aa".repeat(32)], containers, bytes: 105 << 20 });
-    let kept = vec![self::kept("aa", "in-use"), self::kept("bb", "in-use")];
+    let kept = vec![self::kept("aa", Rule::InUse), self::kept("bb", Rule::InUse)];
     let text = shown(&GcDoc { outcome: OutcomeKind::NotReached, kept, stopped_use, ..document() }, None);
     let expected = "2 images are in use, 1 of them only by stopped containers: etl, web, db, 1 more (105.0 MiB); \
                     `layersweep report` has the commands that remove these\n";
@@ -268,17 +287,12 @@ fn each_reason_that_keeps_images_has_a_remedy() {
     // All of them, and a single one.
     let names = ["etl".to_owned()].into();
     let stopped_use = Some(StoppedUse { images: vec!["aa".repeat(32)], containers: names, bytes: 1 << 20 });
-    let kept = vec![self::kept("aa", "in-use"), self::kept("bb", "frees-nothing")];
+    let kept = vec![self::kept("aa", Rule::InUse), self::kept("bb", Rule::FreesNothing)];
     let text = shown(&GcDoc { outcome: OutcomeKind::NotReached, kept, stopped_use, ..document() }, None);
     assert!(text.contains("\n1 image is in use only by stopped containers: etl (1.0 MiB); "), "{text}");
     assert!(text.contains("\n1 image is too small alone, or shares its bytes with what stays; "), "{text}");
     for rule in Rule::ALL {
-        let text = reason_and_remedy(
-            rule.as_str(),
-            &[&self::kept("a", rule.as_str())],
-            Timestamp::UNIX_EPOCH,
-            &screen(None),
-        );
+        let text = reason_and_remedy(*rule, &[&self::kept("a", *rule)], Timestamp::UNIX_EPOCH, &screen(None));
         let is_of_image = match rule {
             // The last line of a run names the cost of the second one.
             Rule::NotNeeded | Rule::NotRepullable => false,
@@ -295,7 +309,7 @@ fn disk_without_inodes_is_never_reached() {
     document.outcome = OutcomeKind::NotReached;
     document.kept.clear();
     let filesystem = &mut document.filesystems[0];
-    filesystem.started.push("inodes");
+    filesystem.started.inodes = true;
     filesystem.outcome = OutcomeKind::NotReached;
     (filesystem.wanted_inodes, filesystem.missing_inodes) = (29_289, 29_289);
     (filesystem.inodes, filesystem.inodes_free_before) = (Some(196_608), Some(203));
@@ -383,7 +397,7 @@ fn compared(kubelet: Prediction) -> GcDoc {
     let both = Comparison { filesystem: FilesystemIx::from(0), usage_before_percent: 77.0, kubelet, exact };
     GcDoc {
         dry_run: true,
-        policy: "kubelet".into(),
+        policy: Some(PolicyKind::Kubelet),
         believed_bytes: Some(200 << 20),
         measured_bytes: None,
         outcome: OutcomeKind::NotReached,
@@ -447,8 +461,8 @@ fn deletion_only_by_age_is_shown_first() {
     }
     let mut document = GcDoc { dry_run: true, trigger: Trigger { space: false, age: true }, ..document() };
     (document.high_percent, document.low_percent) = (None, None);
-    document.filesystems[0].started = vec![];
-    document.deleted[0].reason = "age";
+    document.filesystems[0].started = Started::default();
+    document.deleted[0].reason = Reason::Age;
     assert_eq!(first(&document), "/var: 77.00% used before: no deletion needed for space, only by age");
     document.deleted.clear();
     assert_eq!(first(&document), "/var: 77.00% used before: no deletion needed");

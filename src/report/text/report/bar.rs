@@ -4,7 +4,7 @@ use anstyle::{AnsiColor, Style};
 
 use crate::model::display::count;
 use crate::policy::thresholds::{Counted, Source};
-use crate::report::json::{ReportFilesystemDoc, RunDoc, UsageSeriesDoc};
+use crate::report::json::{ReportFilesystemDoc, RunDoc, SeriesDoc};
 use crate::report::text::format::{bytes, safe, wrapped};
 use crate::report::text::screen::Screen;
 
@@ -78,8 +78,11 @@ fn reserve_character(screen: &Screen) -> char {
 /// Draws marks at the thresholds, with a line of their names.
 fn thresholds(disk: &ReportFilesystemDoc, screen: &Screen, columns: usize, width: usize) -> String {
     // The bar shows bytes; thresholds for inodes are in the line above it.
-    let shown: Vec<_> =
-        disk.marks.iter().filter(|threshold| threshold.of == Counted::Bytes && threshold.acts()).collect();
+    let shown: Vec<_> = disk
+        .thresholds
+        .iter()
+        .filter(|threshold| threshold.of == Counted::Bytes && threshold.acts())
+        .collect();
     if shown.is_empty() {
         return String::new();
     }
@@ -138,7 +141,7 @@ pub(super) fn legend(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, 
 /// Draws the usage over time: each column shows the highest point of its period, and marks below show the
 /// runs that deleted something. `now` is the percentage used at this moment, if known.
 pub(super) fn sparkline(
-    series: &UsageSeriesDoc,
+    series: &SeriesDoc,
     runs: &[RunDoc],
     now: Option<f64>,
     screen: &Screen,
@@ -148,26 +151,26 @@ pub(super) fn sparkline(
         return String::new();
     };
     let columns = width.saturating_sub(4).max(10);
-    let from = first.time.as_second();
-    let span = (last.time.as_second() - from).max(1);
+    let from = first.reading.time.as_second();
+    let span = (last.reading.time.as_second() - from).max(1);
     let column_of = |second: i64| {
         let column = i128::from(second - from) * i128::try_from(columns - 1).unwrap_or(0) / i128::from(span);
         usize::try_from(column).ok().filter(|column| *column < columns)
     };
     let mut highest: Vec<Option<f64>> = vec![None; columns];
     for point in &series.points {
-        let end = point.time.as_second() + point.span_seconds.saturating_sub(1).max(0);
-        let (first, last) = (column_of(point.time.as_second()), column_of(end));
+        let end = point.reading.time.as_second() + point.reading.span.seconds().saturating_sub(1).max(0);
+        let (first, last) = (column_of(point.reading.time.as_second()), column_of(end));
         let columns = first.unwrap_or(0)..=last.unwrap_or(columns - 1);
         for column in &mut highest[columns] {
-            *column = Some(column.map_or(point.used_percent, |known| known.max(point.used_percent)));
+            *column = Some(column.map_or(point.used_percent.avg, |known| known.max(point.used_percent.avg)));
         }
     }
     let line: String = highest.iter().map(|highest| column_character(*highest, screen)).collect();
     let acted: Vec<_> = runs
         .iter()
         .filter(|run| !run.deleted.is_empty())
-        .filter(|run| run.filesystem.as_ref().is_none_or(|mount| *mount == series.filesystem))
+        .filter(|run| run.filesystem.as_ref().is_none_or(|mount| *mount == series.filesystem.mount))
         .filter_map(|run| column_of(run.started_at.as_second()))
         .collect();
     let tens = if screen.unicode { "" } else { " (0: below 10%, 9: 90% and more)" };
@@ -175,11 +178,11 @@ pub(super) fn sparkline(
         0 => String::new(),
         number => format!("; {} that deleted, marked", count(number, "run", "runs")),
     };
-    let (since, until) = (screen.minute(first.time), screen.minute(last.time));
+    let (since, until) = (screen.minute(first.reading.time), screen.minute(last.reading.time));
     // The last point may be old, or the mean of several readings in one minute.
     let now = now.map_or_else(String::new, |now| format!(", now {now:.1}%"));
     let when = match since == until {
-        true => format!("at {since}: {:.1}%{now}", last.used_percent),
+        true => format!("at {since}: {:.1}%{now}", last.used_percent.avg),
         false => format!("from {since} to {until}{now}"),
     };
     let mut out = format!("  Used {when}{tens}{runs}\n  {}\n", line.trim_end());

@@ -1,11 +1,13 @@
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use unicode_width::UnicodeWidthStr;
 
 use super::*;
 use crate::app::diagnosis::{Cause, CauseGroup, CauseKind, Part, PartKind};
+use crate::history::usage::{KnownFilesystem, Point, Range, Span};
 use crate::model::PrintedCommand;
 use crate::policy::thresholds::{DiskThreshold, Source, ThresholdName};
-use crate::report::json::{FilesystemDoc, UsagePointDoc};
+use crate::report::json::{FilesystemDoc, PointDoc};
 
 fn screen(width: Option<usize>, unicode: bool) -> Screen {
     Screen { width, unicode, truncates: true, notes: true, zone: TimeZone::UTC }
@@ -41,7 +43,7 @@ fn filesystem(parts: &[u64], capacity: u64) -> ReportFilesystemDoc {
         forecast: None,
         scarce: Counted::Bytes,
         parts: parts.collect(),
-        marks: vec![
+        thresholds: vec![
             mark(ThresholdName::GcLow, 10.0, Source::Layersweep),
             mark(ThresholdName::GcHigh, 50.0, Source::Layersweep),
             mark(ThresholdName::ImageGcHigh, 75.0, Source::Kubelet),
@@ -90,24 +92,36 @@ fn bar_shows_parts_and_thresholds_to_scale() {
 
 #[test]
 fn sparkline_shows_the_highest_of_each_column() {
-    fn point(time: &str, used_percent: f64, span_seconds: i64) -> UsagePointDoc {
-        UsagePointDoc {
-            time: time.parse().unwrap(),
-            span_seconds,
-            used_low_bytes: 0,
-            used_mean_bytes: 0,
-            used_high_bytes: 0,
-            capacity_bytes: 100,
-            used_percent,
+    fn point(time: &str, used_percent: f64, span: Span) -> PointDoc {
+        let none = Range { min: 0, avg: 0, max: 0 };
+        PointDoc {
+            reading: Point {
+                time: time.parse().unwrap(),
+                span,
+                capacity_bytes: 100,
+                readings: 1,
+                used: none,
+                available: none,
+                inodes: 0,
+                inodes_free: none,
+            },
+            used_percent: Range { min: used_percent, avg: used_percent, max: used_percent },
         }
     }
-    let series = UsageSeriesDoc {
-        filesystem: "/var".into(),
-        device: "/dev/x".into(),
+    let series = SeriesDoc {
+        filesystem: KnownFilesystem {
+            id: 0,
+            mount: "/var".into(),
+            fstype: "xfs".into(),
+            device: "/dev/x".into(),
+            capacity_bytes: 100,
+            first_seen: Timestamp::UNIX_EPOCH,
+            last_seen: Timestamp::UNIX_EPOCH,
+        },
         points: vec![
-            point("2026-11-01T00:00:00Z", 5.0, 3600),
-            point("2026-11-11T00:00:00Z", 100.0, 0),
-            point("2026-11-21T00:00:00Z", 55.0, 0),
+            point("2026-11-01T00:00:00Z", 5.0, Span::Single),
+            point("2026-11-11T00:00:00Z", 100.0, Span::Single),
+            point("2026-11-21T00:00:00Z", 55.0, Span::Single),
         ],
     };
     let drawn = sparkline(&series, &[], Some(91.04), &screen(Some(44), true), 44);
@@ -118,10 +132,10 @@ fn sparkline_shows_the_highest_of_each_column() {
     let ascii = sparkline(&series, &[], Some(91.04), &screen(Some(44), false), 44);
     let digits = ascii.lines().nth(1).unwrap();
     assert_eq!(digits.chars().filter(|c| *c != ' ').collect::<String>(), "095");
-    let single = UsageSeriesDoc { points: series.points[..1].to_vec(), ..series.clone() };
+    let single = SeriesDoc { points: series.points[..1].to_vec(), ..series.clone() };
     let drawn = sparkline(&single, &[], None, &screen(None, true), 80);
     assert!(drawn.starts_with("  Used at 2026-11-01 00:00: 5.0%\n") && drawn.contains('▁'), "{drawn}");
-    let none = UsageSeriesDoc { points: Vec::new(), ..series };
+    let none = SeriesDoc { points: Vec::new(), ..series };
     assert_eq!(sparkline(&none, &[], None, &screen(None, true), 80), "");
 }
 

@@ -286,7 +286,8 @@ impl<'a> Filler<'a> {
             let image = reference::normalized(&pin.image);
             if names.iter().any(|name| name.name == image || name.name == pin.image) {
                 let text = format!("sandbox image {:?} in {}", pin.image, pin.origin);
-                reasons.push(PinReason::new(text, format!("remove it from {}", pin.origin)));
+                let reason = PinReason::new(text, format!("remove it from {}", pin.origin));
+                reasons.push(PinReason { is_of_sandboxes: true, ..reason });
             }
         }
         let containers = namespace.containers.iter();

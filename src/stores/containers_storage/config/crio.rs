@@ -135,7 +135,7 @@ impl Crio {
             self.temporary = Some(PathBuf::from(directory)).filter(|directory| directory.is_absolute());
         }
         if let Some(pattern) = image.string("pause_image", problems) {
-            self.pause_image = Some(Pin { pattern, origin });
+            self.pause_image = Some(Pin { pattern, origin, is_of_sandboxes: true });
         }
     }
 
@@ -149,7 +149,10 @@ impl Crio {
         match &self.pause_image {
             Some(pause) if pause.pattern.is_empty() => Vec::new(),
             Some(pause) => vec![pause.clone()],
-            None => pins(DEFAULT_PAUSE_IMAGES.map(str::to_owned), "CRI-O's built-in pause_image"),
+            None => {
+                let pause = pins(DEFAULT_PAUSE_IMAGES.map(str::to_owned), "CRI-O's built-in pause_image");
+                pause.into_iter().map(|pin| Pin { is_of_sandboxes: true, ..pin }).collect()
+            }
         }
     }
 
@@ -204,7 +207,8 @@ impl Crio {
 }
 
 fn pins(patterns: impl IntoIterator<Item = String>, origin: &str) -> Vec<Pin> {
-    patterns.into_iter().map(|pattern| Pin { pattern, origin: origin.to_owned() }).collect()
+    let pins = patterns.into_iter();
+    pins.map(|pattern| Pin { pattern, origin: origin.to_owned(), is_of_sandboxes: false }).collect()
 }
 
 /// Returns an absolute path and the file that sets it. An empty value counts as unset.

@@ -48,8 +48,9 @@ pub fn pin_matches_image(pattern: &str, names: &[impl AsRef<str>], digests: &[im
 pub fn pinned_by(pins: &[Pin], names: &[String], digests: &[String]) -> Vec<PinReason> {
     let matching = pins.iter().filter(|pin| pin_matches_image(&pin.pattern, names, digests));
     matching
-        .map(|Pin { pattern, origin }| {
-            PinReason::new(format!("{pattern:?} in {origin}"), format!("remove it from {origin}"))
+        .map(|Pin { pattern, origin, is_of_sandboxes }| PinReason {
+            is_of_sandboxes: *is_of_sandboxes,
+            ..PinReason::new(format!("{pattern:?} in {origin}"), format!("remove it from {origin}"))
         })
         .collect()
 }

@@ -36,6 +36,8 @@ pub struct Pin {
     pub pattern: String,
     /// File that contains the pattern.
     pub origin: String,
+    /// Pod sandboxes are made from the image.
+    pub is_of_sandboxes: bool,
 }
 
 /// Configuration of the stores on a node.

@@ -1,0 +1,177 @@
+//! Why a run that missed its target did not delete more, and what ends that.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::kept::MOST;
+use crate::app::diagnosis::StoppedUse;
+use crate::model::OutcomeKind;
+use crate::model::display::count;
+use crate::model::plan::{Phase, TargetKind};
+use crate::model::rules::Rule;
+use crate::report::json::{GcDoc, KeptDoc};
+use crate::report::text::format::{bytes, safe};
+use crate::report::text::report::deletions::Deletions;
+use crate::report::text::screen::Screen;
+
+/// Width of notes if the output is not a terminal.
+const WIDTH: usize = 80;
+
+/// Formats what a run that missed its target leaves: the images that are kept, and the other users of the disk.
+pub(super) fn missed(document: &GcDoc, screen: &Screen) -> String {
+    if document.outcome != OutcomeKind::NotReached {
+        return String::new();
+    }
+    let mut out = match document.believed_bytes {
+        Some(believed) if believed >= document.wanted_bytes => {
+            "The kubelet's algorithm believes that this is enough.\n".to_owned()
+        }
+        _ => remaining(document, screen),
+    };
+    for outside in &document.not_in_store {
+        out.push_str(&format!("{}\n", safe(&outside.text)));
+        let list = Deletions {
+            causes: outside.deletions.iter().collect(),
+            scarce: outside.scarce,
+            low: outside.low_percent,
+        };
+        out.push_str(&list.list("What else can be deleted", screen, screen.width.unwrap_or(WIDTH)));
+    }
+    for inode_use in &document.inode_use {
+        out.push_str(&format!("{}\n", safe(&inode_use.text)));
+    }
+    out
+}
+
+/// Explains why the remaining images are kept: for each rule, the one with the most bytes first, the images and the
+/// remedy.
+fn remaining(document: &GcDoc, screen: &Screen) -> String {
+    // Deleting images does not help against what is missing.
+    let mut missed = document
+        .filesystems
+        .iter()
+        .filter(|filesystem| filesystem.missing_bytes > 0 || filesystem.missing_inodes > 0)
+        .peekable();
+    let is_helpless = missed.peek().is_some()
+        && missed.all(|filesystem| {
+            let mut uses = document.inode_use.iter();
+            let is_outside = uses.any(|used| used.is_outside && used.mount == filesystem.mount);
+            filesystem.missing_bytes == 0 && (is_outside || filesystem.few_inodes.is_some())
+        });
+    if is_helpless {
+        return String::new();
+    }
+    let images =
+        document.kept.iter().filter(|kept| matches!(kept.kind, TargetKind::Image | TargetKind::Artifact));
+    let mut rules: BTreeMap<Rule, Vec<&KeptDoc>> = BTreeMap::new();
+    images.for_each(|kept| rules.entry(kept.rule).or_default().push(kept));
+    let mut rules: Vec<_> = rules.into_iter().collect();
+    let bytes =
+        |kept: &[&KeptDoc]| kept.iter().fold(0, |sum: u64, kept| sum.saturating_add(kept.frees_bytes));
+    rules.sort_by_key(|(rule, kept)| (Reverse((bytes(kept), kept.len())), rule.as_str()));
+    let mut out = String::new();
+    for (rule, kept) in rules {
+        let stopped = document.stopped_use.as_ref().filter(|stopped| {
+            rule == Rule::InUse && kept.iter().any(|kept| stopped.images.contains(&kept.id))
+        });
+        let reason = match stopped {
+            Some(stopped) => Some(in_use(stopped, &kept)),
+            None => reason_and_remedy(rule, &kept, document.header.generated_at, screen),
+        };
+        if let Some((state, remedy)) = reason {
+            let verb = if kept.len() == 1 { "is" } else { "are" };
+            out.push_str(&format!("{} {verb} {state}; {remedy}\n", count(kept.len(), "image", "images")));
+        }
+    }
+    let is_explained = document.kept.iter().any(|kept| kept.rule == Rule::NotRepullable)
+        || document.errors.iter().any(|error| error.phase == Phase::RemoveImage);
+    if out.is_empty() && !is_explained {
+        return "No image remains; `layersweep usage` shows what uses the disk.\n".to_owned();
+    }
+    out
+}
+
+/// Returns the state of images that a rule keeps, as an adjective, and what ends it; `None` if the run needed nothing
+/// of them.
+pub(super) fn reason_and_remedy(
+    rule: Rule,
+    kept: &[&KeptDoc],
+    now: Timestamp,
+    screen: &Screen,
+) -> Option<(String, String)> {
+    let largest = kept.iter().max_by_key(|kept| kept.frees_bytes)?;
+    let explain = safe(&largest.explain);
+    let until = kept.iter().filter_map(|kept| kept.until).max().map(|until| screen.time_on(until, now));
+    let says = |what: &str| format!("`{explain}` says {what}");
+    let (state, remedy) = match rule {
+        Rule::MinAge => match until {
+            Some(until) => {
+                (format!("too young until {until}"), "--min-age 0s lets gc delete them now".to_owned())
+            }
+            None => ("too young".to_owned(), "--min-age 0s lets gc delete them now".to_owned()),
+        },
+        Rule::BackingOff => (
+            match until {
+                Some(until) => format!("left alone until {until}, since a deletion failed"),
+                None => "left alone, since a deletion failed".to_owned(),
+            },
+            says("why it failed"),
+        ),
+        Rule::InUse => ("in use".to_owned(), says("by which container")),
+        Rule::Pinned => ("pinned".to_owned(), says("where")),
+        Rule::SandboxImage => ("used for the sandboxes of pods".to_owned(), "they have to stay".to_owned()),
+        Rule::StaticPod => ("named by a static pod".to_owned(), says("by which")),
+        Rule::Quadlet => ("named by a quadlet".to_owned(), says("by which")),
+        Rule::PullInProgress => ("being pulled".to_owned(), "run this again after the pull".to_owned()),
+        Rule::ProtectedName => {
+            let keys = "see protect.names and protect.references_file in the configuration";
+            ("protected by name".to_owned(), keys.to_owned())
+        }
+        Rule::ProtectedLabel => {
+            ("protected by label".to_owned(), "see protect.labels in the configuration".to_owned())
+        }
+        Rule::NewestOfRepository => {
+            ("among the newest of a repository".to_owned(), "see keep_newest in the configuration".to_owned())
+        }
+        Rule::ReadOnlyStore => {
+            ("in an additional store".to_owned(), "layersweep never deletes from such a store".to_owned())
+        }
+        Rule::DamagedStore => (
+            "kept because records cannot be read".to_owned(),
+            says("which; `layersweep sweep` shows the damage"),
+        ),
+        Rule::OutOfReach => ("out of reach".to_owned(), says("why")),
+        Rule::AgeUnknown => ("of unknown age".to_owned(), "`layersweep scan` records it".to_owned()),
+        Rule::UsedJustNow => ("in use when the run began".to_owned(), "run this again".to_owned()),
+        Rule::FreesNothing => (
+            match kept.len() {
+                1 => "too small alone, or shares its bytes with what stays".to_owned(),
+                _ => "too small alone, or share their bytes with what stays".to_owned(),
+            },
+            says("what one frees, and what is to be removed first"),
+        ),
+        Rule::RunEnded => ("not reached before the run ended".to_owned(), "run this again".to_owned()),
+        Rule::RemovalFailed | Rule::Unmeasured | Rule::NotProven => {
+            ("not deleted because of an error".to_owned(), says("more; see the errors above"))
+        }
+        _ => return None,
+    };
+    Some((state, remedy))
+}
+
+/// Returns the state of images in use of which stopped containers alone use some, and what ends that use.
+fn in_use(stopped: &StoppedUse, kept: &[&KeptDoc]) -> (String, String) {
+    let number = kept.iter().filter(|kept| stopped.images.contains(&kept.id)).count();
+    let mut containers: Vec<_> = stopped.containers.iter().take(MOST).map(|name| safe(name)).collect();
+    let more = stopped.containers.len().saturating_sub(MOST);
+    containers.extend((more > 0).then(|| format!("{more} more")));
+    let which = if number == kept.len() { "" } else { &format!(", {number} of them") };
+    let state = format!(
+        "in use{which} only by stopped containers: {} ({})",
+        containers.join(", "),
+        bytes(stopped.bytes)
+    );
+    (state, "`layersweep report` has the commands that remove these".to_owned())
+}
