@@ -15,7 +15,6 @@ mod fleet;
 mod gc;
 mod growth;
 mod history;
-mod omitted;
 mod parts;
 mod pins;
 mod remembered;
@@ -48,7 +47,6 @@ pub use history::{
     DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PointDoc, RunDoc, SeriesDoc,
     history, history_of_images, history_scans, history_usage,
 };
-pub use omitted::OmittedDoc;
 pub use parts::{
     BytesDoc, ContainerDoc, FilesystemDoc, ForecastDoc, Header, ImageDoc, ImageOriginDoc, LayerDoc, LeakDoc,
     OtherDoc, RowDoc, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc,
