@@ -157,7 +157,8 @@ fn records_survive_every_kill() {
             let mut there: Vec<_> =
                 support::scan_records::known(&records).all().map(|life| life.image_id.clone()).collect();
             there.sort();
-            let mut seen: Vec<_> = scan(step).images.into_iter().map(|image| image.id).collect();
+            let last = scan(step);
+            let mut seen: Vec<_> = last.images.iter().map(|image| image.id.to_string()).collect();
             seen.sort();
             assert_eq!(there, seen, "after kill {kill}");
         }

@@ -21,7 +21,6 @@ mod remembered;
 mod report;
 mod repull;
 mod scan;
-mod scan_file;
 mod story;
 mod sweep;
 mod usage;
@@ -34,7 +33,7 @@ use crate::stores::Effort;
 
 pub use build::{container, fair, filesystem, image, layer, leak, store, totals, usage_store};
 pub use config::{ConfigDoc, ConfigProblemDoc, OriginDoc, Override, config};
-pub use diff::{ChangeDoc, DiffDoc, ImageDiffDoc, SumDoc, TakenDoc, diff};
+pub use diff::{ChangeDoc, DiffDoc, ImageDiffDoc, TakenDoc, diff};
 pub use doctor::{DoctorDoc, doctor};
 pub use explain::explain;
 pub use fits::{ComingDoc, FitsDoc, fits};
@@ -42,7 +41,7 @@ pub use fits::{ComingDoc, FitsDoc, fits};
 pub use fits::{RatioDoc, StaysDoc};
 pub use fleet::{FleetDoc, fleet};
 pub use gc::{ComparisonDoc, DeletedDoc, FreedDoc, GcDoc, GcFilesystemDoc, InodeUseDoc, KeptDoc, gc};
-pub use growth::{FilesystemGrowthDoc, GrowthDoc, GrowthRowDoc, growth};
+pub use growth::{GrowthDoc, growth};
 pub use history::{
     DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PointDoc, RunDoc, SeriesDoc,
     history, history_of_images, history_scans, history_usage,
@@ -59,7 +58,6 @@ pub use report::{
 };
 pub use repull::{RepullDoc, RepullImageDoc, repull};
 pub use scan::{explanation, images, known_images, layers, scan};
-pub use scan_file::scan_of;
 pub use story::{ImageDeletionDoc, LifeDoc, StoryDoc};
 pub use sweep::{SweepDoc, SweepLeakDoc, SweptDoc, sweep, sweep_refused};
 pub use usage::{GroupDoc, ShareRowDoc, UsageDoc, UsageFilesystemDoc, usage};
