@@ -13,7 +13,7 @@ use super::request::Request;
 use super::{kept_scans, scan};
 use crate::history::Access;
 use crate::history::kept_scans::{self as history, Missing, ScanName};
-use crate::model::comparison::Comparison;
+use crate::model::comparison::ScanComparison;
 use crate::model::scan_summary::{ComparedScan, SummaryStore};
 
 /// Source of a scan.
@@ -46,7 +46,7 @@ pub fn pair(
     observer: &dyn Observer,
     before: ScanSource,
     after: ScanSource,
-) -> Result<Comparison, Error> {
+) -> Result<ScanComparison, Error> {
     let is_any_read = before.is_read() || after.is_read();
     let first_is_now = before.is_now();
     let is_partial = (first_is_now || after.is_now()) && request.names_stores;
@@ -63,7 +63,7 @@ pub fn pair(
     } else if is_partial {
         before.summary.retain_common(&after.summary);
     }
-    Ok(Comparison { before, after })
+    Ok(ScanComparison { before, after })
 }
 
 fn obtain(
@@ -97,7 +97,7 @@ fn now(request: &Request, observer: &dyn Observer) -> Result<ComparedScan, Error
 ///
 /// # Errors
 /// When no scan is kept, or as [`crate::app::scan::scan`].
-pub fn since(request: &Request, observer: &dyn Observer, since: Timestamp) -> Result<Comparison, Error> {
+pub fn since(request: &Request, observer: &dyn Observer, since: Timestamp) -> Result<ScanComparison, Error> {
     let database = Database::open(request, Access::Read)?.warn(observer);
     let kept = database.read(history::all)?;
     let begun = history::find(&kept, &ScanName::At(since)).ok();
@@ -117,7 +117,7 @@ pub fn since(request: &Request, observer: &dyn Observer, since: Timestamp) -> Re
     if request.names_stores {
         before.summary.retain_common(&after.summary);
     }
-    Ok(Comparison { before, after })
+    Ok(ScanComparison { before, after })
 }
 
 fn no_such_scan(word: &str, missing: &Missing, unreadable: bool) -> Error {

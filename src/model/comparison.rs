@@ -6,5 +6,5 @@
 mod changes;
 mod growth;
 
-pub use changes::{BytesChange, Change, ChangeKind, Comparison, StoreBytes};
+pub use changes::{BytesChange, Change, ChangeKind, ScanComparison, StoreBytes};
 pub use growth::{FilesystemGrowth, GrowthKind, GrowthRow};

@@ -150,7 +150,7 @@ fn node_path(sysroot: Option<&str>, path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::comparison::{BytesChange, Comparison};
+    use crate::model::comparison::{BytesChange, ScanComparison};
 
     const TOTALS: &str =
         r#"{"images":0,"images_unused":0,"containers":0,"leaks":0,"bytes":0,"reclaimable_bytes":0}"#;
@@ -182,7 +182,7 @@ mod tests {
             let [before, after] = [before, after].map(|position: usize| read(&scans[position]).unwrap());
             let [old, new] = [&before, &after].map(|scan| scan.summary.bytes());
             assert_eq!(old.max(new), most);
-            let compared = Comparison { before, after };
+            let compared = ScanComparison { before, after };
             let stores = compared.stores();
             let [old, new] =
                 stores.values().next().unwrap().each_ref().map(|store| store.as_ref().unwrap().layers);

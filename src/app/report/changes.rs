@@ -10,7 +10,7 @@ use crate::app::database::Database;
 use crate::app::error::Error;
 use crate::app::kept_scans;
 use crate::history::kept_scans::{self as history, KeptScan};
-use crate::model::comparison::{Comparison, FilesystemGrowth, GrowthKind, GrowthRow};
+use crate::model::comparison::{FilesystemGrowth, GrowthKind, GrowthRow, ScanComparison};
 use crate::model::display::bytes;
 use crate::model::refs::GroupBy;
 use crate::model::scan_summary::ComparedScan;
@@ -82,7 +82,7 @@ pub(super) fn changes(database: &Database, scan: &Scan) -> Result<Vec<Changes>, 
     for kept in compared(&kept, scan.taken_at) {
         // An unreadable summary is that of one scan; the report has the others.
         let Ok(before) = database.read(|connection| history::load(connection, kept)) else { continue };
-        let compared = Comparison { before, after: now };
+        let compared = ScanComparison { before, after: now };
         let grown = compared.growth(GroupBy::Container);
         changes.extend(scan.inventory.filesystems.iter().filter_map(|filesystem| {
             let mount = scan.sysroot.shown(&filesystem.mount);

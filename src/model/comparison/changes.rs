@@ -10,7 +10,7 @@ use super::super::scan_summary::{ComparedScan, Key, ScanSummary, SummaryEntry, S
 
 /// Two scans of one node.
 #[derive(Debug)]
-pub struct Comparison {
+pub struct ScanComparison {
     /// First scan, normally the earlier one.
     pub before: ComparedScan,
     pub after: ComparedScan,
@@ -91,7 +91,7 @@ pub struct StoreBytes<'a> {
     pub layers: u64,
 }
 
-impl Comparison {
+impl ScanComparison {
     /// Returns true if both scans read everything.
     #[must_use]
     pub fn is_complete(&self) -> bool {
@@ -199,7 +199,7 @@ mod tests {
         fn changes_add_up_to_the_difference(before in scans(), after in scans()) {
             let (all, places) = (after.summary.bytes(), after.summary.clone());
             let difference = BytesChange::new(before.summary.bytes(), all).change_bytes;
-            let compared = Comparison { before, after };
+            let compared = ScanComparison { before, after };
             let changes = compared.changes();
             let shares = changes.iter().filter(|change| change.key.kind == SummaryKind::Share);
             prop_assert_eq!(shares.map(|change| change.bytes().change_bytes).sum::<i64>(), difference);
@@ -210,10 +210,10 @@ mod tests {
             prop_assert!(stores.values().all(|store| store.shares.values().sum::<u64>() == store.total));
             prop_assert_eq!(stores.into_keys().collect::<BTreeSet<_>>(), places.places());
             let count = changes.len();
-            let Comparison { before, after } = compared;
-            let back = Comparison { before: after, after: before.clone() };
+            let ScanComparison { before, after } = compared;
+            let back = ScanComparison { before: after, after: before.clone() };
             prop_assert_eq!(back.changes().len(), count);
-            let same = Comparison { after: before.clone(), before };
+            let same = ScanComparison { after: before.clone(), before };
             prop_assert!(same.changes().is_empty());
         }
     }
@@ -232,7 +232,7 @@ mod tests {
             (entry(1, "a"), entry(1, "a"), None),
         ] {
             let [before, after] = [old, new].map(|entry| compared(entry.map(|entry| (9, entry))));
-            let compared = Comparison { before, after };
+            let compared = ScanComparison { before, after };
             assert_eq!(compared.changes().first().map(|change| change.kind), expected);
         }
         assert_eq!(BytesChange::new(0, u64::MAX).change_bytes, i64::MAX);

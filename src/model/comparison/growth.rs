@@ -19,7 +19,7 @@ use super::super::scan_summary::{
     ContainerUser, Key, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, pod_container,
     split_layer_name, split_names,
 };
-use super::changes::{BytesChange, Comparison};
+use super::changes::{BytesChange, ScanComparison};
 
 names! {
     /// Kind of a row of growth.
@@ -105,7 +105,7 @@ fn key(kind: GrowthKind, name: &str) -> RowKey {
     (kind, name.to_owned(), None)
 }
 
-impl Comparison {
+impl ScanComparison {
     /// Divides the growth of each filesystem that both scans contain. A store counts on the filesystem of its root.
     #[must_use]
     pub fn growth(&self, by: GroupBy) -> Vec<FilesystemGrowth> {

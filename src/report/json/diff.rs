@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::parts::Header;
 use crate::model::ARTIFACTS;
-use crate::model::comparison::{BytesChange, Change, ChangeKind, Comparison, StoreBytes};
+use crate::model::comparison::{BytesChange, Change, ChangeKind, ScanComparison, StoreBytes};
 use crate::model::display::short_reference;
 use crate::model::scan_summary::{
     ComparedScan, ScanSummary, SummaryKind, SummaryStore, split_layer_name, split_names,
@@ -171,8 +171,8 @@ impl TakenDoc {
 }
 
 /// Builds the document of `diff`.
-pub fn diff(now: Timestamp, compared: &Comparison) -> DiffDoc {
-    let Comparison { before, after } = compared;
+pub fn diff(now: Timestamp, compared: &ScanComparison) -> DiffDoc {
+    let ScanComparison { before, after } = compared;
     let changes = compared.changes();
     let of_images = disk_changes(&changes);
     let mut images: Vec<_> =

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::TakenDoc;
 use super::parts::Header;
-use crate::model::comparison::{Comparison, FilesystemGrowth};
+use crate::model::comparison::{FilesystemGrowth, ScanComparison};
 use crate::model::refs::GroupBy;
 
 /// Document of `layersweep usage --since`.
@@ -34,8 +34,8 @@ pub struct GrowthDoc {
 }
 
 /// Builds the document of `usage --since`.
-pub fn growth(compared: &Comparison, since: Timestamp, by: GroupBy) -> GrowthDoc {
-    let Comparison { before, after } = compared;
+pub fn growth(compared: &ScanComparison, since: Timestamp, by: GroupBy) -> GrowthDoc {
+    let ScanComparison { before, after } = compared;
     GrowthDoc {
         header: Header::new("usage-growth", after.taken_at),
         complete: compared.is_complete(),

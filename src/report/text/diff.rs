@@ -158,7 +158,7 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
-    use crate::model::comparison::Comparison;
+    use crate::model::comparison::ScanComparison;
     use crate::model::scan_summary::{
         ComparedScan, Key, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, layer_name,
     };
@@ -210,7 +210,7 @@ mod tests {
                 (Layer, "e", 10, "layer e"),
             ],
         );
-        let document = json::diff(after.taken_at, &Comparison { before, after });
+        let document = json::diff(after.taken_at, &ScanComparison { before, after });
         assert_eq!(document.images_disk_change_bytes, 10 * (1 << 20));
         let screen =
             Screen { width: None, unicode: false, truncates: true, notes: true, zone: TimeZone::UTC };

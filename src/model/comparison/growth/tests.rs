@@ -50,7 +50,7 @@ fn growth(before: &ScanSummary, after: &ScanSummary, by: GroupBy) -> FilesystemG
         taken_at: jiff::Timestamp::UNIX_EPOCH,
         summary: summary.clone(),
     });
-    let mut grown = Comparison { before, after }.growth(by);
+    let mut grown = ScanComparison { before, after }.growth(by);
     assert_eq!(grown.len(), 1, "{grown:?}");
     grown.remove(0)
 }
