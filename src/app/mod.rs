@@ -4,12 +4,12 @@
 //! stdout or stderr: it passes messages to an [`observer::Observer`].
 
 mod by_hand;
+pub mod comparison;
 pub mod completion;
 mod containers;
 mod crio;
 pub mod database;
 pub mod diagnosis;
-pub mod diff;
 pub mod doctor;
 pub mod error;
 pub mod events;
@@ -19,7 +19,6 @@ pub mod fleet;
 pub mod forecast;
 pub mod gc;
 pub mod gc_request;
-pub mod growth;
 pub mod history;
 mod interrupted;
 pub mod kept_scans;

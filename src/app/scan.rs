@@ -11,7 +11,7 @@ use super::state::{Purpose, State, read_clocks};
 use crate::config::Config;
 use crate::disk::Progress;
 use crate::history::ages::InventoryAges;
-use crate::model::fleet;
+use crate::model::document::is_node_name;
 use crate::stores::{self, Measure, Scan};
 use crate::sys::sysroot::Sysroot;
 
@@ -147,7 +147,7 @@ const NODE_NAME: &str = "LAYERSWEEP_NODE_NAME";
 fn node_name(sysroot: &Sysroot) -> Option<String> {
     /// Maximum size of the file.
     const FILE_BYTES: u64 = 4096;
-    let named = std::env::var(NODE_NAME).ok().filter(|name| !sysroot.is_foreign() && fleet::is_name(name));
+    let named = std::env::var(NODE_NAME).ok().filter(|name| !sysroot.is_foreign() && is_node_name(name));
     if named.is_some() {
         return named;
     }
@@ -155,6 +155,6 @@ fn node_name(sysroot: &Sysroot) -> Option<String> {
     files.into_iter().skip(usize::from(sysroot.is_foreign())).find_map(|file| {
         let text = sysroot.read(Path::new(file), FILE_BYTES).ok()?;
         let line = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'))?;
-        fleet::is_name(line).then(|| line.to_owned())
+        is_node_name(line).then(|| line.to_owned())
     })
 }

@@ -12,7 +12,7 @@ use super::reserve;
 use super::state::{State, last_gc_failed};
 use crate::history::figures::Figures;
 use crate::history::kept_scans::{Packed, Scanned};
-use crate::history::scan_record::{self, ScanRecord, ScanRun};
+use crate::history::scan_run::{Recorded, ScanRun};
 use crate::history::{self, Access, Degraded, Queue, Saved, back_offs, figures, known, runs, sizes};
 use crate::model::refs::{self, Refs};
 use crate::model::scan_summary::ScanSummary;
@@ -104,13 +104,8 @@ impl ScanRecording<'_> {
             return;
         }
         let nothing = Inventory::default();
-        let run = ScanRun {
-            seconds: 0.0,
-            complete: true,
-            figures: Vec::new(),
-            all_stores: true,
-            ..self.run(&nothing, &Refs::new(&nothing))
-        };
+        let refs = Refs::new(&nothing);
+        let run = ScanRun { complete: true, all_stores: true, ..self.run(&nothing, &refs) };
         match self.write(&run, Access::Write) {
             Ok((database, saved)) => warn(observer, &[database.degraded, saved.degraded].concat()),
             Err(failure) => tracing::warn!("the absence of stores was not recorded: {failure}"),
@@ -142,11 +137,11 @@ impl ScanRecording<'_> {
                 let (database, saved) = self.write(&run, access)?;
                 // The writes below do not affect image ages.
                 let known = database.read(known::images)?;
-                Ok::<_, Error>((database, saved, known, run))
+                Ok::<_, Error>((database, saved, known, run.run_id, run.taken_at))
             },
             || Packed::new(ScanSummary::of(&scan.inventory, &scan.refs, complete)),
         );
-        let (mut database, saved, known, run) = saved?;
+        let (mut database, saved, known, run_id, taken_at) = saved?;
         let state = self.state;
         let mut degraded = std::mem::take(&mut database.degraded);
         degraded.extend(saved.degraded);
@@ -162,13 +157,14 @@ impl ScanRecording<'_> {
         let warnings = saved.warnings.iter();
         let warnings = warnings.map(|warning| finding(&state.directory, warning.to_string()));
         scan.inventory.findings.extend(warnings);
-        for (store, message) in scan_record::left_out(&scan.inventory, &run.record) {
+        for (store, message) in Recorded::of(&scan.inventory).messages() {
             let root = scan.inventory[store].root.clone();
             scan.inventory.findings.push(Finding::new(root, message));
         }
         if let Some(recorded) = saved.recorded {
             Interrupted { inventory: &scan.inventory, complete }.settle(&mut database, state.scanned);
-            let scanned = Scanned { run_id: &run.run_id, started: recorded, all_stores: run.all_stores };
+            let scanned =
+                Scanned { run_id: &run_id, started: recorded, all_stores: !self.request.names_stores };
             let not_kept = kept_scans::keep(&mut database, &scanned, packed);
             let findings: &mut Vec<Finding> = &mut scan.inventory.findings;
             findings.extend(not_kept.map(|message| finding(&state.directory, message)));
@@ -177,7 +173,7 @@ impl ScanRecording<'_> {
             }
             if let Some(changes) = scan.sizes.take() {
                 // The sizes are only a cache: a size that is not stored is measured again.
-                let stored = database.records.write(|tx| sizes::store(tx, &changes, run.record.taken_at));
+                let stored = database.records.write(|tx| sizes::store(tx, &changes, taken_at));
                 findings.extend(
                     stored.err().map(|error| {
                         finding(&state.directory, format!("layer sizes were not cached: {error}"))
@@ -195,8 +191,7 @@ impl ScanRecording<'_> {
     /// Records the images and containers of a scan that measured nothing. If the database cannot be written, the uses
     /// of images are queued. A damaged database is left to the next scan that measures.
     fn save_uses(self, scan: &mut Scan) -> Result<(), Error> {
-        let mut run = self.run(&scan.inventory, &scan.refs);
-        run.record.is_measured = false;
+        let run = ScanRun { is_measured: false, ..self.run(&scan.inventory, &scan.refs) };
         if !self.state.is_unreadable {
             let (database, saved) = self.write(&run, Access::Write)?;
             self.state.degraded = [database.degraded, saved.degraded].concat();
@@ -225,19 +220,12 @@ impl ScanRecording<'_> {
         }
     }
 
-    fn run(&self, inventory: &Inventory, refs: &Refs) -> ScanRun {
+    fn run<'s>(&self, inventory: &'s Inventory, refs: &'s Refs) -> ScanRun<'s> {
         let State { began, clock, known, scanned, .. } = &*self.state;
-        ScanRun {
-            run_id: runs::new_id(*scanned),
-            record: ScanRecord::new(inventory, refs, *began, clock.clone(), known.clock()),
-            seconds: 0.0,
-            complete: false,
-            figures: Vec::new(),
-            all_stores: false,
-        }
+        ScanRun::new(runs::new_id(*scanned), (inventory, refs), *began, clock.clone(), known.clock())
     }
 
-    fn write(&self, run: &ScanRun, access: Access) -> Result<(Database, Saved), Error> {
+    fn write(&self, run: &ScanRun<'_>, access: Access) -> Result<(Database, Saved), Error> {
         let mut database = Database::open(self.request, access)?;
         let queue = Queue::of(&database.directory);
         let saved = history::save(&mut database.records, &queue, run);

@@ -9,9 +9,10 @@ use super::args::DiffArgs;
 use super::global::Global;
 use super::output;
 use super::values::Since;
-use crate::app::diff::{self, DiffSource};
+use crate::app::comparison::{self, ScanSource};
 use crate::app::error::{Error, Exit};
 use crate::history::kept_scans::ScanName;
+use crate::model::read_scan::read_scan;
 use crate::model::scan_summary::ComparedScan;
 use crate::report::{json, text};
 
@@ -24,23 +25,23 @@ const FILE_MIB: u64 = 256;
 pub(super) fn run(global: &Global, args: &DiffArgs) -> Result<Exit, Error> {
     let before = source(args.before.as_deref().unwrap_or(BEFORE))?;
     let after = source(args.after.as_deref().unwrap_or(AFTER))?;
-    let pair = diff::pair(&global.request, global, before, after)?;
-    let document = json::diff(Timestamp::now(), &pair.before, &pair.after);
+    let compared = comparison::pair(&global.request, global, before, after)?;
+    let document = json::diff(Timestamp::now(), &compared);
     output::result(global.format, &document, text::diff)?;
     Ok(if document.complete { Exit::Done } else { Exit::Incomplete })
 }
 
 /// Finds the scan that a word means: a file, the current state, or a recorded scan. A file with the name of a
 /// recorded scan is named by its path: `./last`.
-fn source(word: &str) -> Result<DiffSource, Error> {
+fn source(word: &str) -> Result<ScanSource, Error> {
     if word == "now" {
-        return Ok(DiffSource::Now);
+        return Ok(ScanSource::Now);
     }
     if let Some(name) = name(word) {
-        return Ok(DiffSource::Kept(word.to_owned(), name));
+        return Ok(ScanSource::Kept(word.to_owned(), name));
     }
     if word == "-" || word.contains('/') || Path::new(word).is_file() {
-        return of_file(word).map(DiffSource::Read);
+        return of_file(word).map(ScanSource::Read);
     }
     Err(Error::usage(format!("no such scan: {word:?}")).hint(
         "now, last, last~3, the id of a scan (`layersweep history --scans` lists them), a time like \
@@ -74,7 +75,7 @@ fn of_file(word: &str) -> Result<ComparedScan, Error> {
     };
     let text = text.map_err(|error| Error::failed(format!("{word}: {error}")).hint(FILE_HINT))?;
     let text = text.ok_or_else(|| refused(word, &format!("longer than {FILE_MIB} MiB")))?;
-    json::scan_of(&text, word.to_owned()).map_err(|why| refused(word, &why))
+    read_scan(&text, word.to_owned()).map_err(|why| refused(word, &why))
 }
 
 const FILE_HINT: &str = "name a file that `layersweep scan --format json` has written";

@@ -6,7 +6,7 @@ use super::args::UsageArgs;
 use super::global::Global;
 use super::output;
 use crate::app::error::{Error, Exit};
-use crate::app::{growth, usage};
+use crate::app::{comparison, usage};
 use crate::config::Config;
 use crate::model::refs::GroupBy;
 use crate::report::{json, text};
@@ -14,9 +14,10 @@ use crate::report::{json, text};
 pub(super) fn run(global: &Global, config: &Config, args: &UsageArgs) -> Result<Exit, Error> {
     if let Some(since) = args.since {
         let by = args.by.unwrap_or(GroupBy::Container);
-        let grown = growth::since(&global.request, global, since.at(Timestamp::now()), by)?;
-        output::result(global.format, &json::growth(&grown), text::growth)?;
-        return Ok(grown.exit());
+        let since = since.at(Timestamp::now());
+        let compared = comparison::since(&global.request, global, since)?;
+        output::result(global.format, &json::growth(&compared, since, by), text::growth)?;
+        return Ok(if compared.is_complete() { Exit::Done } else { Exit::Incomplete });
     }
     let found = usage::usage(&global.request, global, config, args.by)?;
     let document = json::usage(&found);

@@ -11,13 +11,10 @@ use crate::model::plan::{
     self, Cause, FilesystemPlan, Gain, Kept, PassEnd, Phase, Problem, Step, Target, Trigger,
 };
 use crate::model::rules::{Rule, Ruling};
-use crate::model::space::{BytesAndInodes, InvalidStats, Measured, Space, Started};
+use crate::model::space::{BytesAndInodes, Measured, Space, Started};
 use crate::model::{FilesystemIx, ImageIx, Inventory, OutcomeKind, Plan};
 use crate::policy::Input;
-use crate::policy::kubelet::{
-    CollectorReport, FsStats, KubeletFailure, KubeletPolicy, ListedContainer, ListedImage, ListedNode,
-    Runtime, RuntimeError,
-};
+use crate::policy::kubelet::{CollectorReport, KubeletFailure, KubeletPolicy, SimulatedNode};
 use crate::policy::plan::ImageState;
 use crate::policy::rules::Judge;
 use crate::stores::Scan;
@@ -50,35 +47,40 @@ pub fn plan(
     })?;
     let input = facts.input(scan, context);
     let judge = Judge::new(input).waiving(&WAIVED);
-    let listed = ListedNode::new(inventory, &scan.refs, listing, spaces);
-    let mut manager = listed.manager(policy, &input);
-    let mut node = KubeletNode {
-        inventory,
-        filesystem: listing.filesystem_in(inventory).unwrap_or(0.into()),
-        listed,
-        by_space: None,
-        states: ImageState::all(&judge, inventory),
-        steps: Vec::new(),
-    };
+    let mut node = SimulatedNode::new(inventory, &scan.refs, listing, spaces);
+    let mut manager = node.manager(policy, &input);
+    let mut states = ImageState::all(&judge, inventory);
+    for (image, image_ix) in &mut node.images {
+        // An image in no store that was read (an OCI artifact) cannot be judged, and is kept.
+        image.pinned |= image_ix.is_none_or(|image_ix| matches!(states[image_ix.get()], ImageState::Kept(_)));
+    }
     let report = manager.garbage_collect(&mut node, input.now);
     // The kubelet's rule for recent use has a clock of its own: as if the run had begun after everything that was used.
     let judge = Judge::new(Input { scanned: input.now, ..input });
-    Ok((node.plan(&report, policy, &judge), report, before))
+    let (space, after) = (node.by_space.take(), node.space());
+    let mut steps = Vec::new();
+    for (image, step) in node.steps {
+        states[image.get()] = ImageState::Gone;
+        steps.push(step);
+    }
+    let run = KubeletRun { inventory, filesystem: node.filesystem, by_space: space, after, states, steps };
+    Ok((run.plan(&report, policy, &judge), report, before))
 }
 
-/// The node as the kubelet sees it.
-struct KubeletNode<'s> {
+/// Result of the collector's run.
+struct KubeletRun<'s> {
     inventory: &'s Inventory,
     /// The runtime's image filesystem.
     filesystem: FilesystemIx,
-    listed: ListedNode<'s>,
     /// Space of the filesystem when the space pass began; `None`: it has not begun.
     by_space: Option<Measured>,
+    /// Predicted space in the end.
+    after: Measured,
     states: Vec<ImageState>,
     steps: Vec<Step>,
 }
 
-impl KubeletNode<'_> {
+impl KubeletRun<'_> {
     fn plan(self, report: &CollectorReport, policy: KubeletPolicy, judge: &Judge<'_>) -> Plan {
         let part = self.part(report, policy);
         let mut problems = Vec::new();
@@ -119,7 +121,7 @@ impl KubeletNode<'_> {
     }
 
     fn part(&self, report: &CollectorReport, policy: KubeletPolicy) -> FilesystemPlan {
-        let after = self.listed.space(self.filesystem);
+        let after = self.after.clone();
         let invalid = self.by_space.clone().and_then(Result::err);
         let end = match (&after, report.wanted_bytes) {
             _ if invalid.is_some() => PassEnd::Invalid,
@@ -181,46 +183,4 @@ fn why_candidate_stays(
 /// Percent used as the kubelet rounds it.
 fn used_percent(space: &Space) -> i128 {
     100 - i128::from(space.available_bytes) * 100 / i128::from(space.capacity_bytes.max(1))
-}
-
-impl Runtime for KubeletNode<'_> {
-    fn list_images(&mut self) -> Result<Vec<ListedImage>, RuntimeError> {
-        let images = self.listed.images.iter().map(|(image, image_ix)| {
-            // An image in no store that was read (an OCI artifact) cannot be judged, and is kept.
-            let is_kept =
-                image_ix.is_none_or(|image_ix| matches!(self.states[image_ix.get()], ImageState::Kept(_)));
-            ListedImage { pinned: image.pinned || is_kept, ..image.clone() }
-        });
-        Ok(images.collect())
-    }
-
-    fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError> {
-        Ok(self.listed.containers())
-    }
-
-    fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {
-        let space = self.listed.space(self.filesystem);
-        self.by_space = Some(space.clone());
-        match space {
-            Ok(space) => Ok(space.into()),
-            Err(InvalidStats::NoCapacity) => Ok(FsStats { capacity_bytes: Some(0), available_bytes: None }),
-            // The kubelet takes missing numbers for a full filesystem; layersweep does not.
-            Err(invalid) => Err(RuntimeError(invalid.to_string())),
-        }
-    }
-
-    fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError> {
-        let image = self.listed.find(id, handler)?;
-        let image = image.ok_or_else(|| RuntimeError("it is in no store that was read".into()))?;
-        if matches!(self.states[image.get()], ImageState::Gone) {
-            // It was listed for another handler as well.
-            return Ok(());
-        }
-        let cause = if self.by_space.is_some() { Cause::Space } else { Cause::Age };
-        let step = self.listed.step(image, cause, self.filesystem);
-        self.states[image.get()] = ImageState::Gone;
-        self.listed.remove(image, &step.gains);
-        self.steps.push(step);
-        Ok(())
-    }
 }

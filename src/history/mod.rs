@@ -28,7 +28,7 @@ pub mod retention;
 mod run_record;
 pub mod runs;
 mod save;
-pub mod scan_record;
+pub mod scan_run;
 pub mod scans;
 mod schema;
 pub mod sizes;

@@ -1,4 +1,4 @@
-//! Writes a scan record to the database: new, changed and vanished objects. Unchanged objects need no write.
+//! Writes a scan to the database: new, changed and vanished objects. Unchanged objects need no write.
 //!
 //! Most scans find a node as it was, so the time at which an object was last seen is stored once for the whole store.
 //! The object's own `last_seen` is NULL while it is present. It is filled when the object drops out of sight, which is
@@ -14,27 +14,31 @@ use rusqlite::{Transaction, params};
 
 use super::ages::Moment;
 use super::clock::{self, ClockState, Correction};
-use super::scan_record::{ScanRecord, SeenContainer};
+use super::scan_run::{Recorded, ScanRun};
 use super::values::{json, micros, signed};
 use super::{known, retention};
-use crate::model::Consistency;
 use crate::model::path_text;
+use crate::model::{ImageIx, StoreId, StoreIx};
 
-/// Records a scan record and returns its record time. Nothing is recorded for a store that a later scan has recorded
+/// Records what a scan found, and returns its record time. Nothing is recorded for a store that a later scan has recorded
 /// already, which happens when two scans run at the same time.
-pub fn observe(to: &Transaction<'_>, scan_record: &ScanRecord) -> rusqlite::Result<Timestamp> {
+pub fn observe(to: &Transaction<'_>, scan: &ScanRun<'_>) -> rusqlite::Result<Timestamp> {
     let last = known::clock(to)?;
-    let now = tick(to, last.as_ref(), scan_record)?;
-    let named =
-        scan_record.images.iter().enumerate().filter(|(_, image)| image.in_use).map(|(image_ix, _)| image_ix);
+    let now = tick(to, last.as_ref(), scan)?;
+    let recorded = Recorded::of(scan.inventory);
+    let images = (0..scan.inventory.images.len()).map(ImageIx::from);
+    let used = images.filter(|image_ix| recorded.has_image(*image_ix) && scan.is_used_elsewhere(*image_ix));
+    let of_containers =
+        recorded.containers(scan.inventory).flat_map(|container| recorded.images_of(container));
     let mut writer = Writer {
         to,
-        scan_record,
+        scan,
         now,
         micros: micros(now.record_time),
-        in_use: named.chain(scan_record.containers.iter().flat_map(SeenContainer::images)).collect(),
-        lives: vec![None; scan_record.images.len()],
+        in_use: used.chain(of_containers).collect(),
+        lives: vec![None; scan.inventory.images.len()],
         uses: HashMap::new(),
+        recorded: &recorded,
     };
     let stores = writer.stores()?;
     for store in &stores {
@@ -53,19 +57,15 @@ pub fn observe(to: &Transaction<'_>, scan_record: &ScanRecord) -> rusqlite::Resu
     Ok(now.record_time)
 }
 
-/// Advances record time to the scan record, unless the scan record is older than the last reading.
-fn tick(
-    to: &Transaction<'_>,
-    last: Option<&ClockState>,
-    scan_record: &ScanRecord,
-) -> rusqlite::Result<Moment> {
-    let reading = &scan_record.clock;
+/// Advances record time to the scan, unless the scan is older than the last reading.
+fn tick(to: &Transaction<'_>, last: Option<&ClockState>, scan: &ScanRun<'_>) -> rusqlite::Result<Moment> {
+    let reading = &scan.clock;
     let is_late = last.is_some_and(|last| {
         let follows = last.is_same_boot(reading);
-        !follows && scan_record.record_time < last.record_time
+        !follows && scan.record_time < last.record_time
     });
     if is_late {
-        return Ok(Moment { record_time: scan_record.record_time, wall: reading.wall });
+        return Ok(Moment { record_time: scan.record_time, wall: reading.wall });
     }
     let advance = clock::advance(last, reading);
     if let Some(correction) = advance.correction {
@@ -109,24 +109,24 @@ fn correct(to: &Transaction<'_>, correction: Correction) -> rusqlite::Result<()>
 
 struct Writer<'a> {
     to: &'a Transaction<'a>,
-    scan_record: &'a ScanRecord,
+    scan: &'a ScanRun<'a>,
+    recorded: &'a Recorded,
     now: Moment,
     /// `now` in the stored form.
     micros: i64,
-    /// Images that a container names, as indices into the scan record.
-    in_use: HashSet<usize>,
-    /// Row of the present life of each image, by index of the image.
+    in_use: HashSet<ImageIx>,
+    /// Row of the present life of each image.
     lives: Vec<Option<i64>>,
     /// Number of new containers of each life, by row.
     uses: HashMap<i64, i64>,
 }
 
-/// A store as recorded before this scan record.
+/// A store as recorded before this scan.
 struct StoreRow {
     id: i64,
-    /// Indices into the scan record; several if a store was read twice.
-    positions: Vec<usize>,
-    /// The scan listed everything in the store.
+    /// Several if a store was read twice.
+    positions: Vec<StoreIx>,
+    /// The scan listed everything in the store, and all of it is recorded.
     is_complete: bool,
     is_of_another_user: bool,
     last_seen: i64,
@@ -138,10 +138,11 @@ impl Writer<'_> {
     /// Finds or adds the scanned stores, except those that a later scan has recorded, and records that they were seen.
     fn stores(&self) -> rusqlite::Result<Vec<StoreRow>> {
         // An object created during the scan may be newer than what the scan saw, so the start of the scan counts.
-        let wall = micros(self.scan_record.taken_at);
+        let wall = micros(self.scan.taken_at);
         let mut stores: Vec<StoreRow> = Vec::new();
-        for (position, seen) in self.scan_record.stores.iter().enumerate() {
-            let key = &seen.key;
+        let inventory = self.scan.inventory;
+        for (position, seen) in inventory.stores.iter().enumerate() {
+            let (store_ix, key) = (StoreIx::from(position), StoreId::of(seen));
             let (kind, root, driver) = (key.kind(), path_text::to_text(key.root()), key.driver());
             self.to
                 .prepare_cached(
@@ -158,9 +159,9 @@ impl Writer<'_> {
                 .query_row(params![kind, root, driver], |row| {
                     Ok(StoreRow {
                         id: row.get("id")?,
-                        positions: vec![position],
-                        is_complete: seen.consistency == Consistency::Consistent,
-                        is_of_another_user: seen.is_of_another_user,
+                        positions: vec![store_ix],
+                        is_complete: self.recorded.is_complete(inventory, store_ix),
+                        is_of_another_user: inventory.of_other_users.contains(&store_ix),
                         last_seen: row.get("last_seen")?,
                         last_complete: row.get("last_complete")?,
                         last_wall: row.get("last_wall")?,
@@ -168,7 +169,7 @@ impl Writer<'_> {
                 })?;
             match stores.iter_mut().find(|known| known.id == store.id) {
                 Some(twice) => {
-                    twice.positions.push(position);
+                    twice.positions.push(store_ix);
                     twice.is_complete &= store.is_complete;
                 }
                 None => stores.push(store),

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 
 use super::health::is_no_directory;
 use super::run_record::RunRecord;
-use super::scan_record::ScanRun;
+use super::scan_run::ScanRun;
 use super::state_directory::{StateDirectory, make_private};
 use super::uses::Uses;
 use crate::sys::beneath::entries;
@@ -112,10 +112,10 @@ impl Queue {
     ///
     /// # Errors
     /// If it cannot be written: the uses of this scan are lost then.
-    pub fn put_uses(&self, scan: &ScanRun) -> io::Result<PathBuf> {
+    pub fn put_uses(&self, scan: &ScanRun<'_>) -> io::Result<PathBuf> {
         let path = self.dir.as_ref().ok_or_else(|| io::Error::other("there is no queue"))?;
         let directory = PendingDirectory::make(path)?;
-        let mut uses = Uses::of(&scan.record);
+        let mut uses = Uses::of(scan);
         let mut earlier = directory.list(USES)?;
         // A file that cannot be read stays.
         earlier.retain(|(name, _)| {

@@ -10,7 +10,7 @@ use super::db::Records;
 use super::health::{Degraded, Error};
 use super::pending::{Queue, SaveWarning, Waiting};
 use super::run_record::put;
-use super::scan_record::ScanRun;
+use super::scan_run::ScanRun;
 use super::scans;
 
 /// Result of saving a scan.
@@ -33,7 +33,7 @@ pub struct Saved {
 ///
 /// # Errors
 /// If SQLite rejects the scan itself, or a newer layersweep has migrated the database.
-pub fn save(records: &mut Records, queue: &Queue, scan: &ScanRun) -> Result<Saved, Error> {
+pub fn save(records: &mut Records, queue: &Queue, scan: &ScanRun<'_>) -> Result<Saved, Error> {
     let (mut degraded, mut warnings) = (Vec::new(), Vec::new());
     if records.is_kept() {
         let (uses, paths) = queue.uses();

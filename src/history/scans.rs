@@ -4,19 +4,19 @@ use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Transaction, params};
 
 use super::observe::observe;
-use super::scan_record::ScanRun;
+use super::scan_run::ScanRun;
 use super::values::{json, micros};
 use super::{runs, usage};
-use crate::model::path_text;
+use crate::model::{StoreId, path_text};
 
 /// Records a scan and returns its record time. Nothing is recorded for stores that a later scan has recorded already.
 /// A scan that measured nothing is not recorded as a run: it only updates what is known of images and containers.
-pub fn record(to: &Transaction<'_>, scan: &ScanRun) -> rusqlite::Result<Timestamp> {
-    let record_time = observe(to, &scan.record)?;
-    if !scan.record.is_measured {
+pub fn record(to: &Transaction<'_>, scan: &ScanRun<'_>) -> rusqlite::Result<Timestamp> {
+    let record_time = observe(to, scan)?;
+    if !scan.is_measured {
         return Ok(record_time);
     }
-    usage::record(to, record_time, &scan.record.filesystems)?;
+    usage::record(to, record_time, &scan.inventory.filesystems)?;
     remember(to, record_time, scan)?;
     let start =
         runs::Start { run_id: scan.run_id.clone(), ..runs::Start::of(runs::Command::Scan, record_time) };
@@ -35,8 +35,12 @@ pub fn thin(to: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
 }
 
 /// Stores the figures of a scan with this record time, unless figures of a later scan are stored.
-pub(super) fn remember(tx: &Transaction<'_>, record_time: Timestamp, scan: &ScanRun) -> rusqlite::Result<()> {
-    for (store, figures) in scan.record.stores.iter().zip(&scan.figures) {
+pub(super) fn remember(
+    tx: &Transaction<'_>,
+    record_time: Timestamp,
+    scan: &ScanRun<'_>,
+) -> rusqlite::Result<()> {
+    for (store, figures) in scan.inventory.stores.iter().map(StoreId::of).zip(&scan.figures) {
         tx.prepare_cached(
             "INSERT INTO store_figures (store, at, wall, seconds, figures)
              SELECT id, ?4, ?5, ?6, ?7 FROM stores WHERE kind = ?1 AND root = ?2 AND driver = ?3
@@ -45,11 +49,11 @@ pub(super) fn remember(tx: &Transaction<'_>, record_time: Timestamp, scan: &Scan
              WHERE at <= excluded.at",
         )?
         .execute(params![
-            store.key.kind(),
-            path_text::to_text(store.key.root()),
-            store.key.driver(),
+            store.kind(),
+            path_text::to_text(store.root()),
+            store.driver(),
             micros(record_time),
-            micros(scan.record.taken_at),
+            micros(scan.taken_at),
             scan.seconds,
             json(figures)?,
         ])?;

@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension as _, Transaction, params};
 use serde::{Deserialize, Serialize};
 
-use super::scan_record::ScanRecord;
+use super::scan_run::{Recorded, ScanRun};
 use super::values::micros;
-use crate::model::StoreId;
 use crate::model::path_text;
+use crate::model::{ImageIx, StoreId};
 
 /// Images that scans saw in use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -36,26 +36,27 @@ struct UsingContainer {
 
 impl Uses {
     /// Returns the uses that a scan saw.
-    pub(super) fn of(record: &ScanRecord) -> Self {
-        let mut uses: BTreeMap<usize, BTreeMap<String, UsingContainer>> = BTreeMap::new();
-        let named = record.images.iter().enumerate().filter(|(_, image)| image.in_use);
-        for (position, _) in named {
-            uses.entry(position).or_default();
-        }
-        for container in &record.containers {
-            for position in container.images() {
+    pub(super) fn of(scan: &ScanRun<'_>) -> Self {
+        let (inventory, recorded) = (scan.inventory, Recorded::of(scan.inventory));
+        let images = (0..inventory.images.len()).map(ImageIx::from);
+        let used =
+            images.filter(|image_ix| recorded.has_image(*image_ix) && scan.is_used_elsewhere(*image_ix));
+        let mut uses: BTreeMap<ImageIx, BTreeMap<String, UsingContainer>> =
+            used.map(|image_ix| (image_ix, BTreeMap::new())).collect();
+        for container in recorded.containers(inventory) {
+            for image_ix in recorded.images_of(container) {
                 let using = UsingContainer {
                     name: container.name.clone(),
                     owner: container.owner.as_str().to_owned(),
                     state: container.state.as_str().to_owned(),
                 };
-                uses.entry(position).or_default().insert(container.id.clone(), using);
+                uses.entry(image_ix).or_default().insert(container.id.to_string(), using);
             }
         }
-        let images = uses.into_iter().filter_map(|(position, containers)| {
-            let image = record.images.get(position)?;
-            let store = record.stores.get(image.store)?.key.clone();
-            Some(UsedImage { store, id: image.id.clone(), used_at: record.record_time, containers })
+        let images = uses.into_iter().map(|(image_ix, containers)| {
+            let image = &inventory[image_ix];
+            let store = StoreId::of(&inventory[image.store]);
+            UsedImage { store, id: image.id.to_string(), used_at: scan.record_time, containers }
         });
         Self { images: images.collect() }
     }

@@ -10,7 +10,6 @@ use super::container::Container;
 use super::display::short_reference;
 use super::ids::{ImageIx, StoreIx};
 use super::inventory::{Inventory, RecordBound};
-use super::names::names;
 use super::refs::{self, Refs, Root};
 
 /// Maximum length of the ids and names of a kind that are kept of a store of another user. About seventy summaries are
@@ -306,36 +305,6 @@ impl ScanSummary {
         let shares = self.entries.iter().filter(|(key, _)| key.kind == SummaryKind::Share);
         shares.fold(0, |sum, (_, entry)| sum.saturating_add(entry.bytes))
     }
-
-    /// Returns the bytes by store. One pass, since there may be thousands of stores and entries.
-    #[must_use]
-    pub fn sums(&self) -> BTreeMap<&SummaryStore, Sums<'_>> {
-        let mut all: BTreeMap<&SummaryStore, Sums<'_>> = BTreeMap::new();
-        for (key, entry) in self.entries.iter().filter(|(key, _)| !key.place.root.is_empty()) {
-            let sums = all.entry(&key.place).or_default();
-
-            match key.kind {
-                SummaryKind::Share => {
-                    let share = sums.shares.entry(&key.id).or_default();
-                    *share = share.saturating_add(entry.bytes);
-                    sums.total = sums.total.saturating_add(entry.bytes);
-                }
-                SummaryKind::Layer => sums.layers = sums.layers.saturating_add(entry.bytes),
-                _ => {}
-            }
-        }
-        all
-    }
-}
-
-/// Bytes of a store.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sums<'a> {
-    pub total: u64,
-    /// Bytes by holder; see [`SummaryKind::Share`].
-    pub shares: BTreeMap<&'a str, u64>,
-    /// Layers, snapshots and blobs.
-    pub layers: u64,
 }
 
 /// Joins names with blanks; into a JSON array if one of them contains a blank.
@@ -384,68 +353,6 @@ impl SummaryStore {
     }
 }
 
-names! {
-    ChangeKind {
-        /// Only the later summary contains it.
-        Added = "added",
-        /// Only the earlier summary contains it.
-        Removed = "removed",
-        /// It has more bytes.
-        Grown = "grew",
-        /// It has fewer bytes.
-        Shrunk = "shrank",
-        /// It has the same bytes, but something else changed: a name, or the images that share it.
-        Changed = "altered",
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    pub key: Key,
-    pub kind: ChangeKind,
-    /// Entry in the earlier summary, if it has one.
-    pub before: Option<SummaryEntry>,
-    /// Entry in the later summary, if it has one.
-    pub after: Option<SummaryEntry>,
-}
-
-impl Change {
-    /// Returns the change in bytes.
-    #[must_use]
-    pub fn bytes(&self) -> i64 {
-        fn bytes_of(entry: Option<&SummaryEntry>) -> u64 {
-            entry.map_or(0, |entry| entry.bytes)
-        }
-        difference(bytes_of(self.before.as_ref()), bytes_of(self.after.as_ref()))
-    }
-}
-
-/// Returns the differences, by key. A store that only one summary contains counts as added or removed entirely.
-#[must_use]
-pub fn compare(before: &ScanSummary, after: &ScanSummary) -> Vec<Change> {
-    let keys: BTreeSet<&Key> = before.entries.keys().chain(after.entries.keys()).collect();
-    let changes = keys.into_iter().filter_map(|key| {
-        let (old, new) = (before.entries.get(key), after.entries.get(key));
-        let kind = match (old, new) {
-            (Some(old), Some(new)) if old == new => return None,
-            (Some(old), Some(new)) if old.bytes < new.bytes => ChangeKind::Grown,
-            (Some(old), Some(new)) if old.bytes > new.bytes => ChangeKind::Shrunk,
-            (Some(_), Some(_)) => ChangeKind::Changed,
-            (None, _) => ChangeKind::Added,
-            (_, None) => ChangeKind::Removed,
-        };
-        Some(Change { key: key.clone(), kind, before: old.cloned(), after: new.cloned() })
-    });
-    changes.collect()
-}
-
-/// Returns `after - before`, limited to the range of `i64`.
-#[must_use]
-pub fn difference(before: u64, after: u64) -> i64 {
-    let difference = i128::from(after) - i128::from(before);
-    i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -461,33 +368,6 @@ mod tests {
             place: place.into(),
             kind: if id < 8 { SummaryKind::Share } else { SummaryKind::Layer },
             id: format!("{id}"),
-        }
-    }
-
-    fn summaries() -> impl Strategy<Value = ScanSummary> {
-        proptest::collection::btree_map(0..16_u8, 0..1_u64 << 40, 0..16).prop_map(|entries| ScanSummary {
-            complete: true,
-            entries: entries
-                .into_iter()
-                .map(|(id, bytes)| (key(id), SummaryEntry { bytes, ..SummaryEntry::default() }))
-                .collect(),
-            ..ScanSummary::default()
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn changes_add_up_to_the_difference(before in summaries(), after in summaries()) {
-            let changes = compare(&before, &after);
-            let sum: i64 = changes.iter().filter(|change| change.key.kind == SummaryKind::Share).map(Change::bytes).sum();
-            prop_assert_eq!(sum, difference(before.bytes(), after.bytes()));
-            let back = compare(&after, &before);
-            prop_assert_eq!(changes.len(), back.len());
-            let stores = after.sums();
-            prop_assert_eq!(stores.values().map(|sums| sums.total).sum::<u64>(), after.bytes());
-            prop_assert!(stores.values().all(|sums| sums.shares.values().sum::<u64>() == sums.total));
-            prop_assert_eq!(stores.into_keys().collect::<BTreeSet<_>>(), after.places());
-            prop_assert!(compare(&before, &before).is_empty());
         }
     }
 
@@ -509,30 +389,5 @@ mod tests {
         assert_eq!(read, summary);
         let [first, last] = [9, 11].map(|id| &read.entries.get_key_value(&key(id)).unwrap().0.place);
         assert!(Arc::ptr_eq(first, last));
-    }
-
-    #[test]
-    fn kinds_of_changes() {
-        fn entry(bytes: u64, name: &str) -> SummaryEntry {
-            SummaryEntry { bytes, extra: 0, name: name.into() }
-        }
-        for (old, new, expected) in [
-            (None, Some(entry(1, "a")), Some(ChangeKind::Added)),
-            (Some(entry(1, "a")), None, Some(ChangeKind::Removed)),
-            (Some(entry(1, "a")), Some(entry(2, "a")), Some(ChangeKind::Grown)),
-            (Some(entry(2, "a")), Some(entry(1, "b")), Some(ChangeKind::Shrunk)),
-            (Some(entry(1, "a")), Some(entry(1, "b")), Some(ChangeKind::Changed)),
-            (Some(entry(1, "a")), Some(entry(1, "a")), None),
-        ] {
-            let [old, new] = [old, new].map(|entry| ScanSummary {
-                complete: true,
-                entries: entry.into_iter().map(|entry| (key(9), entry)).collect(),
-                ..ScanSummary::default()
-            });
-            let changes = compare(&old, &new);
-            assert_eq!(changes.first().map(|change| change.kind), expected);
-        }
-        assert_eq!(difference(0, u64::MAX), i64::MAX);
-        assert_eq!(difference(u64::MAX, 0), i64::MIN);
     }
 }

@@ -4,13 +4,10 @@
 use serde::Serialize;
 
 use crate::model::display::two_decimals;
-use crate::model::plan::Cause;
 use crate::model::space::{Measured, Space};
-use crate::model::{Container, FilesystemIx, ImageIx, Plan};
+use crate::model::{FilesystemIx, ImageIx, Plan};
 use crate::policy::input::Input;
-use crate::policy::kubelet::{
-    self, FsStats, IMAGE_GC_PERIOD, ListedContainer, ListedImage, ListedNode, Listing, Runtime, RuntimeError,
-};
+use crate::policy::kubelet::{self, IMAGE_GC_PERIOD, Listing, SimulatedNode};
 use crate::policy::plan::{Task, plan};
 
 /// Maximum number of simulated runs that each change something. After them, the result is shown as it is.
@@ -97,32 +94,41 @@ pub fn compare(
 ) -> Option<Comparison> {
     let filesystem = listing.filesystem_in(input.inventory)?;
     let space = measured.get(filesystem.get())?.clone().ok()?;
-    let listed = ListedNode::new(input.inventory, input.refs, listing, measured.to_vec());
-    let node =
-        SimulatedRuntime { input, filesystem, space, listed, deleted: Vec::new(), still_there: Vec::new() };
+    let mut node = SimulatedNode::new(input.inventory, input.refs, listing, measured.to_vec());
+    node.keeps_artifacts = true;
     let plan = plan(input, Task::Policy, measured);
     Some(Comparison {
         filesystem,
         usage_before_percent: two_decimals(space.used_percent()),
-        kubelet: predict_kubelet(node, kubelet_policy),
+        kubelet: predict_kubelet(input, node, space, kubelet_policy),
         exact: predict_exact(&plan, filesystem, space, &kubelet_policy),
     })
 }
 
-fn predict_kubelet(mut node: SimulatedRuntime<'_>, policy: kubelet::KubeletPolicy) -> Prediction {
-    let mut manager = node.listed.manager(policy, &node.input);
+/// Runs the collector until it deletes nothing more. `space`: numbers of the image filesystem before.
+fn predict_kubelet(
+    input: Input<'_>,
+    mut node: SimulatedNode<'_>,
+    space: Space,
+    policy: kubelet::KubeletPolicy,
+) -> Prediction {
+    let mut manager = node.manager(policy, &input);
+    let ids =
+        |images: &[ImageIx]| images.iter().map(|image| input.inventory[*image].id.to_string()).collect();
+    let mut after = space;
     let mut streak = kubelet::FailureStreak::default();
     let mut runs = Vec::new();
-    let mut now = node.input.now;
+    let mut now = input.now;
     let mut idle_runs = 0;
     while runs.len() < MAX_RUNS {
-        let before = node.space.available_bytes;
+        let before = after.available_bytes;
         let report = manager.garbage_collect(&mut node, now);
         now = now.checked_add(IMAGE_GC_PERIOD).unwrap_or(now);
         let reports = streak.reports(report.failure.is_some());
-        let deleted = std::mem::take(&mut node.deleted);
+        let deleted: Vec<_> = std::mem::take(&mut node.steps).into_iter().map(|(image, _)| image).collect();
         let still_there = std::mem::take(&mut node.still_there);
         idle_runs = if deleted.is_empty() && !still_there.is_empty() { idle_runs + 1 } else { 0 };
+        after = node.space().unwrap_or(after);
         let changed = !report.freed.deleted.is_empty();
         if !changed && report.failure.is_none() {
             break;
@@ -130,12 +136,12 @@ fn predict_kubelet(mut node: SimulatedRuntime<'_>, policy: kubelet::KubeletPolic
         let mut events: Vec<_> = report.events.iter().map(|event| event.as_str()).collect();
         events.extend(reports.then_some(kubelet::KubeletEvent::ImageGCFailed.as_str()));
         runs.push(PredictedRun {
-            deleted: node.ids(&deleted),
-            still_there: node.ids(&still_there),
+            deleted: ids(&deleted),
+            still_there: ids(&still_there),
             wanted_bytes: report.wanted_bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0),
             believed_bytes: report.freed.freed_bytes,
-            freed_bytes: node.space.available_bytes - before,
-            usage_after_percent: two_decimals(node.space.used_percent()),
+            freed_bytes: after.available_bytes.saturating_sub(before),
+            usage_after_percent: two_decimals(after.used_percent()),
             failure: report.failure.map(|failure| failure.to_string()),
             events,
         });
@@ -148,7 +154,7 @@ fn predict_kubelet(mut node: SimulatedRuntime<'_>, policy: kubelet::KubeletPolic
             break;
         }
     }
-    prediction(runs, &node.space, &policy)
+    prediction(runs, &after, &policy)
 }
 
 fn predict_exact(
@@ -184,74 +190,6 @@ fn prediction(runs: Vec<PredictedRun>, after: &Space, policy: &kubelet::KubeletP
         usage_after_percent: two_decimals(after.used_percent()),
         reached: policy.is_at_low(after),
         runs,
-    }
-}
-
-/// Simulated node, as the kubelet sees it.
-struct SimulatedRuntime<'a> {
-    input: Input<'a>,
-    filesystem: FilesystemIx,
-    /// Numbers that the image filesystem reports next.
-    space: Space,
-    listed: ListedNode<'a>,
-    /// Images deleted in this run, in order.
-    deleted: Vec<ImageIx>,
-    /// Artifacts that the runtime only reports as deleted.
-    still_there: Vec<ImageIx>,
-}
-
-impl<'a> SimulatedRuntime<'a> {
-    fn ids(&self, images: &[ImageIx]) -> Vec<String> {
-        images.iter().map(|image| self.input.inventory[*image].id.to_string()).collect()
-    }
-
-    /// Returns a container that uses the image, if the store then refuses the deletion.
-    fn blocking_container(&self, image: ImageIx) -> Option<&'a Container> {
-        let inventory = self.input.inventory;
-        let store = &inventory[inventory[image].store];
-        let mut containers = inventory.containers.iter();
-        let user = containers.find(|container| container.image == Some(image));
-        user.filter(|_| store.kind.facts().keeps_used_images)
-    }
-}
-
-impl Runtime for SimulatedRuntime<'_> {
-    fn list_images(&mut self) -> Result<Vec<ListedImage>, RuntimeError> {
-        Ok(self.listed.images.iter().map(|(image, _)| image.clone()).collect())
-    }
-
-    fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError> {
-        Ok(self.listed.containers())
-    }
-
-    fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {
-        Ok(self.space.into())
-    }
-
-    fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError> {
-        let image_ix = self.listed.find(id, handler)?;
-        if let Some(container) = image_ix.and_then(|image_ix| self.blocking_container(image_ix)) {
-            return Err(RuntimeError(format!("image is in use by container {}", container.name)));
-        }
-        // CRI-O reports the deletion of an artifact, but does nothing: the next run finds it again, and cannot
-        // distinguish it from an artifact that was just pulled.
-        if image_ix.is_some_and(|image_ix| self.input.inventory.is_artifact(image_ix)) {
-            self.still_there.extend(image_ix);
-            return Ok(());
-        }
-        self.listed.images.retain(|(image, _)| !image.is(id, handler));
-        // Nothing is freed if the image is in a store that layersweep does not read, or is kept for another
-        // handler.
-        let Some(image) =
-            image_ix.filter(|image_ix| self.listed.images.iter().all(|(_, other)| *other != Some(*image_ix)))
-        else {
-            return Ok(());
-        };
-        let step = self.listed.step(image, Cause::Space, self.filesystem);
-        self.listed.remove(image, &step.gains);
-        self.space = step.expected.unwrap_or(self.space);
-        self.deleted.push(image);
-        Ok(())
     }
 }
 

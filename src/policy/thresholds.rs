@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::space::{FreeFloor, Targets};
 use crate::model::Filesystem;
 use crate::model::display::{bytes, two_decimals};
-use crate::model::fleet::GC_LOW;
+use crate::model::document::GC_LOW;
 use crate::model::kubelet_thresholds::{
     Amount, IMAGEFS, IMAGEFS_INODES, KubeletThresholds as Kubelet, NODEFS, NODEFS_INODES,
 };

@@ -224,7 +224,9 @@ fn incomparable_scans_are_reported() {
             r#"{{"schema_version":1,"kind":"scan","generated_at":"2026-11-20T10:00:00Z","complete":{complete},
                "filesystems":[],"images":[],"layers":[],"containers":[],"leaks":[],
                "stores":[{{"kind":"containers-storage","root":"{root}","driver":"overlay",
-               "bytes":{{"images":1,"containers":0,"leaks":0,"metadata":0,"other":0}}}}]}}"#
+               "filesystem":"/","reclaimable_bytes":0,
+               "bytes":{{"images":1,"containers":0,"build_cache":0,"leaks":0,"metadata":0,"other":0}}}}],
+               "totals":{{"images":0,"images_unused":0,"containers":0,"leaks":0,"bytes":1,"reclaimable_bytes":0}}}}"#
         )
     }
     let (here, there) = (put(&dir, "a", &scan("/a", true)), put(&dir, "b", &scan("/b", true)));

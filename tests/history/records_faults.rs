@@ -17,13 +17,12 @@ use crate::support;
 use layersweep::history::journal::RunRecord;
 use layersweep::history::pins;
 use layersweep::history::runs::{self, Start};
-use layersweep::history::scan_record::ScanRun;
 use layersweep::history::{
     Access, DATABASE, Degraded, Opened, Queue, Records, SaveWarning, Saved, StateDirectory, save,
 };
 use layersweep::model::{StoreId, StoreKind};
 use support::loopfs::{Fs, LoopFs, MIB};
-use support::scan_records::{self, image, scan, scan_record};
+use support::scan_records::{self, Seen, image, scan_at, store};
 
 /// A state directory on a filesystem that will fail, and a queue on another one.
 struct Node {
@@ -48,7 +47,9 @@ impl Node {
     }
 
     fn save(&self, records: &mut Records, root: &str) -> Saved {
-        save(records, &self.queue(), &seen(root)).unwrap()
+        let seen = seen(root);
+        let run_id = seen.record_time.to_string();
+        seen.with_run(&run_id, |run| save(records, &self.queue(), run).unwrap())
     }
 
     /// A run without a fault: saves `root` and checks that there was no problem.
@@ -77,14 +78,14 @@ impl Node {
 }
 
 /// A scan that found a store at `root`, with an image with a long name. Each scan is later than the previous one.
-fn seen(root: &str) -> ScanRun {
+fn seen(root: &str) -> Seen {
     static SCANS: AtomicI64 = AtomicI64::new(0);
     let number = SCANS.fetch_add(1, Ordering::Relaxed);
-    let mut seen = scan_record(number);
-    seen.stores[0].key = StoreId::new(StoreKind::ContainersStorage, root.into(), "overlay".into());
+    let mut seen = scan_at(number);
+    seen.stores[0] = store(&StoreId::new(StoreKind::ContainersStorage, root.into(), "overlay".into()));
     seen.images = vec![image(number.cast_unsigned(), 0)];
     seen.images[0].names = vec!["n".repeat(8000)];
-    scan(&format!("{number:06}"), seen)
+    seen
 }
 
 /// A deleting run, for the queue.

@@ -19,7 +19,7 @@ use layersweep::history::{
 };
 use layersweep::model::{BackOff, Consistency};
 use support::loopfs::{Fs, LoopFs, MIB};
-use support::scan_records::{self, at, image, record_fresh, scan, scan_record, store_key};
+use support::scan_records::{self, at, image, record_fresh, scan_at, store_key};
 
 /// A state directory on a filesystem that will fail, and a queue on another one.
 struct Node {
@@ -49,8 +49,9 @@ impl Node {
     /// Returns the runs after the next command that can write.
     fn saved(&self) -> Vec<RunRow> {
         let mut records = scan_records::open(&self.place.dir);
-        let next = scan("zz next", scan_record(9000));
-        assert_eq!(save(&mut records, &Queue::of(&self.place), &next).unwrap().warnings, []);
+        let saved = scan_at(9000)
+            .with_run("zz next", |next| save(&mut records, &Queue::of(&self.place), next).unwrap());
+        assert_eq!(saved.warnings, []);
         assert_eq!(self.waiting(), Vec::<PathBuf>::new());
         list(&records).into_iter().filter(|run| run.start.run_id != "zz next").collect()
     }
@@ -544,7 +545,7 @@ fn tries(records: &Records) -> Vec<(String, u32)> {
 fn attempts_are_deleted_with_image() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::on(dir.path());
-    let ids: Vec<_> = (0..4).map(|number| image(number, 0).id).collect();
+    let ids: Vec<_> = (0..4).map(|number| image(number, 0).id.to_string()).collect();
     let mut journal = node.journal("one");
     for id in &ids {
         let attempt = BackOff { failures: 1, next_try: at(400), last_error: "in use".into() };
@@ -559,16 +560,16 @@ fn attempts_are_deleted_with_image() {
     assert_eq!(runs[0].deletions[1].error.as_deref(), Some("in use"));
 
     // The store is unknown yet, and a scan that waited since before the run is not late.
-    let mut seen = scan_record(50);
+    let mut seen = scan_at(50);
     seen.images = (0..4).map(|number| image(number, 0)).collect();
     record_fresh(&mut records, seen);
     assert_eq!(tries(&records).len(), 4);
     // An incomplete listing proves nothing; with a complete one, one image is gone, and one was pulled again.
-    let mut seen = scan_record(250);
+    let mut seen = scan_at(250);
     seen.stores[0].consistency = Consistency::WriterActive;
     record_fresh(&mut records, seen);
     assert_eq!(tries(&records).len(), 4);
-    let mut seen = scan_record(300);
+    let mut seen = scan_at(300);
     seen.images = vec![image(0, 0), image(1, 270), image(2, 0)];
     record_fresh(&mut records, seen);
     let mut expected = [(ids[0].clone(), 1), (ids[2].clone(), 1)];
@@ -584,7 +585,7 @@ fn attempts_are_deleted_with_image() {
     let mut records = scan_records::open(&node.place.dir);
     assert_eq!(tries(&records), [(ids[0].clone(), 2)]);
     // No deletion was tried for months.
-    let mut seen = scan_record(86_400 * 40);
+    let mut seen = scan_at(86_400 * 40);
     seen.images = vec![image(0, 0)];
     record_fresh(&mut records, seen);
     assert_eq!(tries(&records), []);

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::support;
 use layersweep::history::Records;
-use layersweep::history::scan_record::ScanRecord;
-use support::scan_records::{at, container, image, open, record_fresh, scan_record};
+use support::scan_records::{Seen, at, container, image, open, record_fresh, scan_at};
 
 /// The environment variable of the killed program: its state directory.
 const STATE: &str = "LAYERSWEEP_KILL_STATE";
@@ -25,8 +24,8 @@ const PERIOD: i64 = 300;
 
 /// The result of the scan number `step`: images come, go, come back and are pulled again, the machine reboots, some
 /// listings are incomplete.
-fn scan(step: i64) -> ScanRecord {
-    let mut seen = scan_record(step * PERIOD);
+fn scan(step: i64) -> Seen {
+    let mut seen = scan_at(step * PERIOD);
     seen.clock.boot_id = format!("boot {}", step / 40);
     seen.clock.since_boot = (step % 40 * PERIOD + 20) * 1_000_000;
     seen.clock.synchronised = step % 40 > 0;
@@ -159,7 +158,8 @@ fn records_survive_every_kill() {
             let mut there: Vec<_> =
                 support::scan_records::known(&records).all().map(|life| life.image_id.clone()).collect();
             there.sort();
-            let mut seen: Vec<_> = scan(step).images.into_iter().map(|image| image.id).collect();
+            let last = scan(step);
+            let mut seen: Vec<_> = last.images.iter().map(|image| image.id.to_string()).collect();
             seen.sort();
             assert_eq!(there, seen, "after kill {kill}");
         }

@@ -8,15 +8,14 @@ use crate::support;
 use jiff::Timestamp;
 use layersweep::history::Records;
 use layersweep::history::ages::{AgeRule, Basis, Moment};
+use layersweep::history::clock::advance;
 use layersweep::history::known::{self, EndedLives, Life};
-use layersweep::history::scan_record::{ScanRecord, SeenContainer, SeenImage, SeenStore};
-use layersweep::model::refs::Refs;
 use layersweep::model::{
-    Consistency, Container, ContainerState, Evidence, EvidenceKind, Image, ImageIx, Inventory, Labels, Owner,
-    RecordBound, Store, StoreId, StoreKind,
+    Consistency, Container, Evidence, EvidenceKind, Image, RecordBound, StoreId, StoreKind,
 };
 use support::scan_records::{
-    Observed, at, container, id, image, known, open, record, record_fresh, scan_record, store_key,
+    Observed, Seen, add_node, at, container, id, image, known, open, record, record_fresh, scan_at, store,
+    store_key,
 };
 
 const MINUTE: i64 = 60;
@@ -34,8 +33,8 @@ impl Rig {
     }
 
     /// Records a scan of the store with these images and containers.
-    fn see(&mut self, seconds: i64, change: impl FnOnce(&mut ScanRecord)) -> Observed {
-        let mut seen = scan_record(seconds);
+    fn see(&mut self, seconds: i64, change: impl FnOnce(&mut Seen)) -> Observed {
+        let mut seen = scan_at(seconds);
         change(&mut seen);
         record_fresh(&mut self.records, seen)
     }
@@ -56,16 +55,9 @@ impl Rig {
 #[test]
 fn unmeasured_scan_records_uses_and_keeps_bytes() {
     /// Images 1 and 2, and image 3, which was pulled later.
-    fn unmeasured() -> Vec<SeenImage> {
+    fn unmeasured() -> Vec<Image> {
         let images = [(1, -HOUR), (2, -HOUR), (3, 50)].map(|(number, made)| image(number, made));
-        let nothing = |image| SeenImage {
-            total_bytes: 0,
-            exclusive_bytes: 0,
-            frees_bytes: 0,
-            listed_bytes: None,
-            ..image
-        };
-        images.map(nothing).to_vec()
+        images.map(|image| Image { listed_bytes: None, ..image }).to_vec()
     }
     fn bytes(life: &Life) -> [u64; 3] {
         [life.total_bytes, life.exclusive_bytes, life.frees_bytes]
@@ -168,7 +160,7 @@ fn second_life_follows_the_first() {
 #[test]
 fn second_pull_between_scans_starts_new_life() {
     let mut rig = Rig::new();
-    rig.see(0, |seen: &mut ScanRecord| {
+    rig.see(0, |seen: &mut Seen| {
         seen.images = vec![image(1, -HOUR)];
         seen.containers = vec![container(9, -60, Some(0))];
     });
@@ -186,7 +178,7 @@ fn second_pull_between_scans_starts_new_life() {
 fn only_complete_listing_proves_absence() {
     for doubt in [Consistency::WriterActive, Consistency::Damaged] {
         let mut rig = Rig::new();
-        fn all(seen: &mut ScanRecord) {
+        fn all(seen: &mut Seen) {
             seen.images = vec![image(1, -HOUR), image(2, -HOUR)];
             seen.containers = vec![container(9, -60, Some(0))];
         }
@@ -221,7 +213,7 @@ fn unread_store_is_unchanged() {
     let mut rig = Rig::new();
     rig.see(0, |seen| seen.images = vec![image(1, -HOUR)]);
     rig.see(300, |seen| seen.stores.clear());
-    rig.see(600, |seen| seen.stores[0].key = key_at(StoreKind::ContainersStorage, "/other"));
+    rig.see(600, |seen| seen.stores[0] = store(&key_at(StoreKind::ContainersStorage, "/other")));
     assert_eq!(rig.life(1).unwrap().last_seen, at(0));
     assert_eq!(rig.sql::<i64>("SELECT count(*) FROM stores"), 2);
 }
@@ -231,7 +223,7 @@ fn changed_containerd_names_keep_the_life() {
     let mut rig = Rig::new();
     let mut see = |seconds: i64, made: i64| {
         rig.see(seconds, |seen| {
-            seen.stores[0].key = key_at(StoreKind::Containerd, "/var/lib/containers/storage");
+            seen.stores[0] = store(&key_at(StoreKind::Containerd, "/var/lib/containers/storage"));
             let mut image = image(1, 0);
             image.evidence = vec![Evidence { kind: EvidenceKind::ImageRecord, at: at(made) }];
             seen.images = vec![image];
@@ -246,26 +238,26 @@ fn changed_containerd_names_keep_the_life() {
 #[test]
 fn older_scan_of_store_changes_nothing() {
     let mut rig = Rig::new();
-    let mut early = scan_record(300);
+    let mut early = scan_at(300);
     early.images = vec![image(1, -HOUR), image(2, -HOUR)];
     early.containers = vec![container(7, 100, Some(0)), container(8, 100, Some(1))];
-    let mut first = scan_record(0);
+    let mut first = scan_at(0);
     first.images = vec![image(1, -HOUR), image(2, -HOUR)];
-    let mut last = scan_record(600);
+    let mut last = scan_at(600);
     last.images = vec![image(1, -HOUR)];
     last.containers = vec![container(9, 500, Some(0))];
 
-    record(&mut rig.records, &first);
-    record(&mut rig.records, &last);
+    record(&mut rig.records, first);
+    record(&mut rig.records, last.clone());
     let before = (rig.life(1).unwrap(), rig.lives(2));
     let clock = rig.records.read(known::clock).unwrap();
-    let seen = record(&mut rig.records, &early);
+    let seen = record(&mut rig.records, early);
     assert_eq!((seen.images_come, seen.images_gone, seen.containers_come), (0, 0, 0));
     assert_eq!((rig.life(1).unwrap(), rig.lives(2)), before);
     assert_eq!(rig.records.read(known::clock).unwrap(), clock);
 
     // The same scan again changes nothing.
-    let seen = record(&mut rig.records, &last);
+    let seen = record(&mut rig.records, last);
     assert_eq!((seen.images_come, seen.containers_come, seen.containers_gone), (0, 0, 0));
     assert_eq!(rig.life(1).unwrap().age.use_count, 1);
 }
@@ -273,7 +265,7 @@ fn older_scan_of_store_changes_nothing() {
 #[test]
 fn record_time_leap_ages_only_affected_rows() {
     let mut rig = Rig::new();
-    fn boot(seen: &mut ScanRecord, since: i64, wall: Timestamp, synchronised: bool) {
+    fn boot(seen: &mut Seen, since: i64, wall: Timestamp, synchronised: bool) {
         seen.clock.boot_id = "second".into();
         seen.clock.since_boot = since * 1_000_000;
         seen.clock.wall = wall;
@@ -307,13 +299,13 @@ fn record_time_leap_ages_only_affected_rows() {
 const NOON_SECONDS: i64 = support::scan_records::NOON;
 
 #[test]
-fn odd_scan_records_are_harmless() {
+fn odd_scans_are_harmless() {
     let mut rig = Rig::new();
     // A store, an image and a container that are listed twice.
     rig.see(0, |seen| {
-        seen.stores.push(seen.stores[0].clone());
+        seen.stores.push(store(&store_key()));
         let mut twice = image(1, -HOUR);
-        twice.store = 1;
+        twice.store = 1.into();
         seen.images = vec![image(1, -HOUR), image(1, -HOUR), twice];
         seen.containers = vec![container(9, 0, Some(2)), container(9, 0, Some(0))];
     });
@@ -329,7 +321,7 @@ fn odd_scan_records_are_harmless() {
     // The largest possible numbers.
     rig.see(600, |seen| {
         let mut big = image(2, -HOUR);
-        (big.total_bytes, big.frees_bytes) = (u64::MAX, u64::MAX);
+        big.holds = vec![add_node(&mut seen.nodes, 0.into(), u64::MAX, u64::MAX)];
         big.names = vec!["nul\0 and \u{202e}\u{1b}[2J".into()];
         seen.images = vec![big];
     });
@@ -343,8 +335,7 @@ fn invalid_rows_do_not_affect_others() {
     rig.see(0, |seen| seen.images = vec![image(1, -HOUR), image(2, -HOUR)]);
     rig.see(300, |seen| {
         seen.images = vec![image(1, -HOUR), image(2, -HOUR)];
-        seen.stores.push(seen.stores[0].clone());
-        seen.stores[1].key = key_at(StoreKind::ContainersStorage, "/other");
+        seen.stores.push(store(&key_at(StoreKind::ContainersStorage, "/other")));
     });
     rig.records
         .write(|to| {
@@ -371,7 +362,7 @@ fn invalid_rows_do_not_affect_others() {
 #[test]
 fn unchanged_rows_are_not_written() {
     let mut rig = Rig::new();
-    fn see(seen: &mut ScanRecord) {
+    fn see(seen: &mut Seen) {
         seen.images = (0..200).map(|number| image(number, -HOUR)).collect();
         seen.containers = (0..100).map(|number| container(number, -60, Some(number as usize))).collect();
     }
@@ -389,8 +380,8 @@ fn unchanged_rows_are_not_written() {
 #[test]
 fn large_node_is_written_quickly() {
     let mut rig = Rig::new();
-    fn see(offset: u64) -> impl Fn(&mut ScanRecord) {
-        move |seen: &mut ScanRecord| {
+    fn see(offset: u64) -> impl Fn(&mut Seen) {
+        move |seen: &mut Seen| {
             seen.images = (offset..10_000 + offset).map(|number| image(number, -HOUR)).collect();
             seen.containers = (0..20_000)
                 .map(|number| container(number + offset, -60, Some(number as usize / 2)))
@@ -399,10 +390,10 @@ fn large_node_is_written_quickly() {
     }
     let mut seconds = Vec::new();
     for (scan, offset) in [(0, 0), (1, 0), (2, 500)] {
-        let mut seen = scan_record(scan * 300);
+        let mut seen = scan_at(scan * 300);
         see(offset)(&mut seen);
         let start = Instant::now();
-        record(&mut rig.records, &seen);
+        record(&mut rig.records, seen);
         seconds.push(start.elapsed().as_secs_f64());
     }
     let start = Instant::now();
@@ -417,74 +408,6 @@ fn key_at(kind: StoreKind, root: &str) -> StoreId {
     StoreId::new(kind, root.into(), "overlay".into())
 }
 
-/// The store of [`scan_record`] with these images, as a scan finds it; the last image is in use.
-fn inventory(images: &[(u64, i64)]) -> Inventory {
-    let key = store_key();
-    let store = Store {
-        kind: key.kind(),
-        root: key.root().to_path_buf(),
-        driver: key.driver().to_owned(),
-        filesystem: 0.into(),
-        read_only: false,
-        origin: "a test".into(),
-        consistency: Consistency::Consistent,
-    };
-    let images: Vec<_> = images
-        .iter()
-        .map(|(number, made)| Image {
-            id: id(*number).into(),
-            store: 0.into(),
-            names: image(*number, 0).names,
-            digests: Vec::new(),
-            created: None,
-            evidence: image(*number, *made).evidence,
-            origin: layersweep::model::Origin::default(),
-            blobs: Vec::new(),
-            is_list: false,
-            pinned_by: vec!["crio.conf".into()],
-            labels: Labels::default(),
-            layers: Vec::new(),
-            listed_bytes: Some(7),
-            holds: Vec::new(),
-        })
-        .collect();
-    let last = ImageIx::from(images.len() - 1);
-    let user = Container {
-        id: id(99).into(),
-        store: 0.into(),
-        name: "user".into(),
-        owner: Owner::Podman,
-        image_id: Some(images[last.get()].id.clone()),
-        image: Some(last),
-        created: Some(at(1)),
-        state: ContainerState::Exited,
-        sandbox: false,
-        sandbox_id: None,
-        namespace: None,
-        volumes: Vec::new(),
-        listed_bytes: None,
-        log: None,
-        holds: Vec::new(),
-    };
-    let filesystem = layersweep::model::Filesystem {
-        mount: "/".into(),
-        device: "/dev/vda1".into(),
-        fstype: "ext4".into(),
-        capacity_bytes: 9,
-        used_bytes: 5,
-        available_bytes: 4,
-        inodes: 3,
-        inodes_free: 2,
-    };
-    Inventory {
-        filesystems: vec![filesystem],
-        stores: vec![store],
-        images,
-        containers: vec![user],
-        ..Inventory::default()
-    }
-}
-
 /// If the database cannot be written, ages are still correct.
 #[test]
 fn ages_are_right_before_the_scan_is_recorded() {
@@ -493,17 +416,21 @@ fn ages_are_right_before_the_scan_is_recorded() {
         seen.images = vec![image(1, -HOUR), image(2, -HOUR), image(4, -HOUR)];
     });
     // The first is unchanged, the second was pulled again, the third is new but has an old date, the last is used.
-    let found = inventory(&[(1, -HOUR), (2, 100), (3, -HOUR), (4, -HOUR)]);
+    let mut seen = scan_at(300);
+    let found = [(1, -HOUR), (2, 100), (3, -HOUR), (4, -HOUR)];
+    seen.images = found.map(|(number, made)| image(number, made)).to_vec();
+    seen.images[0].pinned_by = vec!["crio.conf".into()];
+    seen.containers = vec![container(99, 1, Some(3))];
     let known_before = known(&rig.records);
-    let clock = scan_record(300).clock;
-    let seen = ScanRecord::new(&found, &Refs::new(&found), clock.wall, clock.clone(), known_before.clock());
-    assert_eq!((seen.record_time, seen.filesystems[0].inodes_free), (at(300), 2));
-    assert_eq!((seen.images[0].pinned, seen.images[0].listed_bytes), (true, Some(7)));
+    seen.record_time = advance(known_before.clock(), &seen.clock).state.record_time;
+    assert_eq!(seen.record_time, at(300));
 
-    let now = Moment { record_time: seen.record_time, wall: clock.wall };
-    let before = known_before.ages(&found, &now, &EndedLives::new());
-    record(&mut rig.records, &seen);
-    let after = known(&rig.records).ages(&found, &now, &EndedLives::new());
+    let now = Moment { record_time: seen.record_time, wall: seen.clock.wall };
+    let inventory = seen.inventory.clone();
+    let before = known_before.ages(&inventory, &now, &EndedLives::new());
+    record(&mut rig.records, seen);
+    assert_eq!(rig.sql::<String>("SELECT group_concat(id) FROM images WHERE pinned"), "1");
+    let after = known(&rig.records).ages(&inventory, &now, &EndedLives::new());
     for (position, first, life, count, used) in [
         (0, at(-HOUR), 1, 0, None),
         (1, at(100), 2, 0, None),
@@ -529,17 +456,14 @@ fn lives_of_another_user_are_bounded() {
     rig.see(60, |seen| seen.images = Vec::new());
     for round in 1..6_u32 {
         rig.see(60 + 60 * i64::from(round), |seen| {
-            let root = SeenStore { is_of_another_user: false, ..seen.stores[0].clone() };
-            let of_user =
-                StoreId::new(StoreKind::ContainersStorage, "/home/alice/storage".into(), "overlay".into());
-            let of_user = SeenStore { key: of_user, is_of_another_user: true, ..root.clone() };
-            seen.stores = vec![root, of_user];
+            seen.stores.push(store(&key_at(StoreKind::ContainersStorage, "/home/alice/storage")));
+            seen.of_other_users.insert(1.into());
             let numbers = 0..u64::from(RecordBound::OBJECTS) - 500;
             let numbers = numbers.map(|number| 1_000_000 * u64::from(round) + number);
             seen.images =
-                numbers.clone().map(|number| SeenImage { store: 1, ..image(number, -HOUR) }).collect();
+                numbers.clone().map(|number| Image { store: 1.into(), ..image(number, -HOUR) }).collect();
             seen.containers =
-                numbers.map(|number| SeenContainer { store: 1, ..container(number, 0, None) }).collect();
+                numbers.map(|number| Container { store: 1.into(), ..container(number, 0, None) }).collect();
         });
         for table in ["images", "containers"] {
             let gone = rig.sql::<u32>(&format!(

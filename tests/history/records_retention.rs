@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use crate::support;
 use layersweep::history::retention;
-use layersweep::history::scan_record::{SeenContainer, SeenImage};
-use support::scan_records::{container, image, open, record_fresh, scan_record};
+use layersweep::model::{Container, Image, Inventory};
+use support::scan_records::{add_node, container, image, open, record_fresh, scan_at};
 
 const DAY: i64 = 86_400;
 const DAYS: i64 = 2 * 365;
@@ -23,8 +23,8 @@ fn live(period: i64) {
     let state = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let mut records = open(state.path());
     let started = Instant::now();
-    let mut images: VecDeque<SeenImage> = VecDeque::new();
-    let mut containers: VecDeque<SeenContainer> = VecDeque::new();
+    let mut images: VecDeque<Image> = VecDeque::new();
+    let mut containers: VecDeque<Container> = VecDeque::new();
     let (mut next_image, mut next_container) = (0, 0);
     let mut scans = 0;
     for now in (0..DAYS * DAY).step_by(usize::try_from(period).unwrap()) {
@@ -38,13 +38,14 @@ fn live(period: i64) {
             next_container += 1;
         }
         containers.drain(..containers.len() - 100);
-        let mut seen = scan_record(now);
+        let mut seen = scan_at(now);
         seen.images = images.iter().cloned().collect();
         seen.containers = containers.iter().cloned().collect();
-        for (position, container) in seen.containers.iter_mut().enumerate() {
+        let Inventory { nodes, containers: running, .. } = &mut seen.inventory;
+        for (position, container) in running.iter_mut().enumerate() {
             // Most containers use the younger half of the images; their files grow.
-            container.image = Some(199 - position);
-            container.bytes += now.unsigned_abs() / 60;
+            container.image = Some((199 - position).into());
+            container.holds = vec![add_node(nodes, 0.into(), 65_536 + now.unsigned_abs() / 60, 0)];
         }
         record_fresh(&mut records, seen);
         scans += 1;

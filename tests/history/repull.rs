@@ -7,20 +7,18 @@ use std::path::Path;
 use layersweep::history::runs::{
     self, BEGUN, Certainty, Command, DeletionRow, OutcomeKind, Reason, RunEnd, Start, TargetKind,
 };
-use layersweep::history::scan_record::{ScanRecord, SeenImage};
-use layersweep::model::OriginKind;
-use layersweep::model::repull::KnownOrigin;
+use layersweep::model::{Image, Origin, OriginKind};
 
 use crate::support::program::{self, Run, list, text, texts};
-use crate::support::scan_records::{at, id, image, open, record_fresh, scan_record, store_key};
+use crate::support::scan_records::{at, id, image, open, record_fresh, scan_at, store_key};
 use crate::support::{past, schema};
 
 /// Returns image `number` as a scan finds it after its directory was made.
-fn pulled(number: u64, made: i64, names: &[&str], digest: char) -> SeenImage {
-    SeenImage {
+fn pulled(number: u64, made: i64, names: &[&str], digest: char) -> Image {
+    Image {
         names: names.iter().map(|name| (*name).to_owned()).collect(),
         digests: vec![format!("sha256:{}", digest.to_string().repeat(64))],
-        origin: Some(KnownOrigin { kind: OriginKind::Pulled, registry: Some("mirror.example/x".into()) }),
+        origin: Origin { registry: Some("mirror.example/x".into()), ..Origin::new(OriginKind::Pulled, "") },
         ..image(number, made)
     }
 }
@@ -68,8 +66,10 @@ fn repull(state: &Path, words: &[&str]) -> Run {
 fn each_deletion_leads_to_its_life() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path();
-    let see = |seconds: i64, images: Vec<SeenImage>| {
-        record_fresh(&mut open(state), ScanRecord { images, ..scan_record(seconds) });
+    let see = |seconds: i64, images: Vec<Image>| {
+        let mut seen = scan_at(seconds);
+        seen.images = images;
+        record_fresh(&mut open(state), seen);
     };
     let app = ["quay.io/app:1", "quay.io/app:stable", "localhost/mirror/app:2"];
     let other = ["docker.io/library/other:1"];
@@ -84,9 +84,9 @@ fn each_deletion_leads_to_its_life() {
         ],
     );
     // Its tag is moved to another image, and its evidence is lost.
-    let moved = SeenImage {
+    let moved = Image {
         names: Vec::new(),
-        origin: Some(KnownOrigin { kind: OriginKind::Loaded, registry: None }),
+        origin: Origin::new(OriginKind::Loaded, ""),
         ..pulled(3, -3600, &[], 'd')
     };
     see(30, vec![pulled(1, -3600, &app, 'a'), pulled(2, -3600, &other, 'c'), moved]);

@@ -196,7 +196,7 @@ pub fn document(images: Vec<Value>, layers: Vec<Value>) -> Value {
         "usage": [{ "mount": "/", "fstype": "ext4", "device": "/dev/vda1", "points": points }],
         "runs": [run()],
         "top": { "layers": [], "images": [], "containers": [], "leaks": [], "logs": [], "pods": [] },
-        "measured": { "how": ["By hand."], "skipped": [], "warnings": [] }, "omitted": null,
+        "measured": { "how": ["By hand."], "skipped": [], "warnings": [] }, "others": [],
     })
 }
 

@@ -14,7 +14,8 @@ use rayon::iter::{ParallelBridge as _, ParallelIterator as _};
 use serde::Serialize;
 
 use super::error::Error;
-use crate::model::fleet::{Fleet, FleetSums, NodeDocument};
+use crate::model::document::NodeDocument;
+use crate::model::fleet::{Fleet, FleetSums};
 use documents::{Documents, Position, Source};
 
 /// Maximum number of listed documents that could not be read.

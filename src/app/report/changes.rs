@@ -10,10 +10,10 @@ use crate::app::database::Database;
 use crate::app::error::Error;
 use crate::app::kept_scans;
 use crate::history::kept_scans::{self as history, KeptScan};
+use crate::model::comparison::{FilesystemGrowth, GrowthKind, GrowthRow, ScanComparison};
 use crate::model::display::bytes;
-use crate::model::growth::{FilesystemGrowth, GrowthKind, GrowthRow, growth};
 use crate::model::refs::GroupBy;
-use crate::model::scan_summary::{ComparedScan, difference};
+use crate::model::scan_summary::ComparedScan;
 use crate::stores::Scan;
 
 /// Age of the second scan that the present one is compared with.
@@ -77,17 +77,19 @@ fn signed(change: i64) -> String {
 /// kept.
 pub(super) fn changes(database: &Database, scan: &Scan) -> Result<Vec<Changes>, Error> {
     let kept = database.read(history::all)?;
-    let now = kept_scans::of(scan);
+    let mut now = ComparedScan { id: "now".into(), taken_at: scan.taken_at, summary: kept_scans::of(scan) };
     let mut changes = Vec::new();
     for kept in compared(&kept, scan.taken_at) {
         // An unreadable summary is that of one scan; the report has the others.
         let Ok(before) = database.read(|connection| history::load(connection, kept)) else { continue };
-        let grown = growth(&before.summary, &now, GroupBy::Container);
+        let compared = ScanComparison { before, after: now };
+        let grown = compared.growth(GroupBy::Container);
         changes.extend(scan.inventory.filesystems.iter().filter_map(|filesystem| {
             let mount = scan.sysroot.shown(&filesystem.mount);
             let grown = grown.iter().find(|grown| grown.mount == mount)?;
-            Some(of_filesystem(&before, grown, &filesystem.mount))
+            Some(of_filesystem(&compared.before, grown, &filesystem.mount))
         }));
+        now = compared.after;
     }
     Ok(changes)
 }
@@ -101,10 +103,10 @@ fn compared(kept: &[KeptScan], now: Timestamp) -> Vec<&KeptScan> {
 
 /// Returns the change of a filesystem. `mount` is its mount point here.
 fn of_filesystem(before: &ComparedScan, grown: &FilesystemGrowth, mount: &Path) -> Changes {
-    let used_change_bytes = difference(grown.used_before, grown.used_after);
+    let used_change_bytes = grown.used.change_bytes;
     let (outside, in_stores): (Vec<_>, Vec<_>) =
         grown.rows.iter().partition(|row| row.kind == GrowthKind::Outside);
-    let outside_change_bytes = outside.first().map_or(0, |row| row.change());
+    let outside_change_bytes = outside.first().map_or(0, |row| row.change_bytes);
     let objects = in_stores.into_iter().filter_map(object);
     let mut objects: Vec<_> = objects.filter(|object| object.change_bytes.unsigned_abs() >= LEAST).collect();
     objects.sort_by_key(|object| Reverse(object.change_bytes.unsigned_abs()));
@@ -122,25 +124,26 @@ fn of_filesystem(before: &ComparedScan, grown: &FilesystemGrowth, mount: &Path) 
 
 /// Returns the change of a row; `None` for the remainder.
 fn object(row: &GrowthRow) -> Option<ObjectChange> {
-    let name = match (row.kind, &row.namespace) {
-        (GrowthKind::Container, Some(namespace)) => {
-            format!("container {} of namespace {namespace}", row.name)
+    let name = match (row.kind, row.name.as_deref(), &row.namespace) {
+        (GrowthKind::Container, Some(name), Some(namespace)) => {
+            format!("container {name} of namespace {namespace}")
         }
-        (GrowthKind::Container, None) => format!("container {}", row.name),
-        (GrowthKind::Images, _) if row.name.is_empty() => "images without a name".to_owned(),
-        (GrowthKind::Images, _) => format!("images of {}", row.name),
-        (GrowthKind::BuildCache, _) => "build cache".to_owned(),
-        (GrowthKind::Leaks, _) => "leaks".to_owned(),
-        (GrowthKind::Metadata, _) => "store metadata".to_owned(),
-        (GrowthKind::Other, _) => "other files in stores".to_owned(),
+        (GrowthKind::Container, name, _) => format!("container {}", name.unwrap_or_default()),
+        (GrowthKind::Images, None, _) => "images without a name".to_owned(),
+        (GrowthKind::Images, Some(name), _) => format!("images of {name}"),
+        (GrowthKind::BuildCache, ..) => "build cache".to_owned(),
+        (GrowthKind::Leaks, ..) => "leaks".to_owned(),
+        (GrowthKind::Metadata, ..) => "store metadata".to_owned(),
+        (GrowthKind::Other, ..) => "other files in stores".to_owned(),
         _ => return None,
     };
-    Some(ObjectChange { name, change_bytes: row.change() })
+    Some(ObjectChange { name, change_bytes: row.change_bytes })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::comparison::BytesChange;
     use crate::model::scan_summary::ScanSummary;
 
     const MIB: u64 = 1 << 20;
@@ -148,14 +151,22 @@ mod tests {
     #[test]
     fn growth_is_divided_between_stores_and_outside() {
         fn row(kind: GrowthKind, name: &str, namespace: Option<&str>, mib: [i64; 2]) -> GrowthRow {
-            let [before, after] = mib.map(|mib| mib << 20);
-            let (name, namespace) = (name.to_owned(), namespace.map(str::to_owned));
-            GrowthRow { kind, name, namespace, image: None, before, after }
+            let [before_bytes, after_bytes] = mib.map(|mib| mib << 20);
+            GrowthRow {
+                kind,
+                name: Some(name.to_owned()).filter(|name| !name.is_empty()),
+                namespace: namespace.map(str::to_owned),
+                image: None,
+                before_bytes,
+                after_bytes,
+                change_bytes: after_bytes - before_bytes,
+                bytes_per_day: None,
+            }
         }
         let grown = FilesystemGrowth {
             mount: "/".into(),
-            used_before: 500 * MIB,
-            used_after: 1091 * MIB,
+            used: BytesChange::new(500 * MIB, 1091 * MIB),
+            bytes_per_day: None,
             rows: vec![
                 row(GrowthKind::Outside, "", None, [400, 901]),
                 row(GrowthKind::Images, "quay.io/c", None, [0, 120]),

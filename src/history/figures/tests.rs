@@ -1,15 +1,23 @@
 use super::*;
-use crate::history::scan_record::{ScanRecord, ScanRun, SeenStore};
+use crate::history::scan_run::ScanRun;
 use crate::history::schema;
-use crate::model::{Consistency, StoreKind};
+use crate::model::{Consistency, Store, StoreKind};
 use crate::sys::clock::ClockReading;
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_772_366_400 + seconds).unwrap()
 }
 
-fn key(root: &str) -> StoreId {
-    StoreId::new(StoreKind::ContainersStorage, root.into(), "overlay".into())
+fn store(root: &str) -> Store {
+    Store {
+        kind: StoreKind::ContainersStorage,
+        root: root.into(),
+        driver: "overlay".into(),
+        filesystem: 0.into(),
+        read_only: false,
+        origin: String::new(),
+        consistency: Consistency::Consistent,
+    }
 }
 
 fn database(roots: &[&str]) -> Connection {
@@ -31,19 +39,17 @@ fn database(roots: &[&str]) -> Connection {
 fn scan(connection: &mut Connection, seconds: i64, all: bool, stores: &[(&str, u64)]) {
     let clock =
         ClockReading { wall: at(seconds + 1), boot_id: "b".into(), since_boot: 0, synchronised: true };
-    let nothing = Inventory::default();
-    let mut record = ScanRecord::new(&nothing, &Refs::new(&nothing), at(seconds + 1), clock, None);
-    record.stores = stores
-        .iter()
-        .map(|(root, _)| SeenStore {
-            key: key(root),
-            consistency: Consistency::Consistent,
-            is_of_another_user: false,
-        })
-        .collect();
-    let figures =
-        stores.iter().map(|(_, layers)| Figures { layers: *layers, ..Figures::default() }).collect();
-    let scan = ScanRun { run_id: "r".into(), record, seconds: 0.5, complete: true, figures, all_stores: all };
+    let inventory =
+        Inventory { stores: stores.iter().map(|(root, _)| store(root)).collect(), ..Inventory::default() };
+    let refs = Refs::new(&inventory);
+    let figures = stores.iter().map(|(_, layers)| Figures { layers: *layers, ..Figures::default() });
+    let scan = ScanRun {
+        seconds: 0.5,
+        complete: true,
+        figures: figures.collect(),
+        all_stores: all,
+        ..ScanRun::new("r".into(), (&inventory, &refs), at(seconds + 1), clock, None)
+    };
     let tx = connection.transaction().unwrap();
     crate::history::scans::remember(&tx, at(seconds), &scan).unwrap();
     tx.commit().unwrap();

@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::{StoreRow, Writer};
-use crate::history::scan_record::SeenContainer;
 use crate::history::values::{micros, signed};
+use crate::model::refs::Refs;
+use crate::model::{Container, ImageId};
 
 /// A container as stored.
 struct Stored {
@@ -30,7 +31,7 @@ impl Stored {
 
 impl Writer<'_> {
     pub(super) fn containers(&mut self, store: &StoreRow) -> rusqlite::Result<()> {
-        let scan_record = self.scan_record;
+        let (scan, recorded) = (self.scan, self.recorded);
         let mut present: HashMap<String, Stored> = self
             .to
             .prepare_cached(
@@ -40,11 +41,11 @@ impl Writer<'_> {
             .query_map([store.id], |row| Ok((row.get("container_id")?, Stored::of(row)?)))?
             .collect::<Result<_, _>>()?;
         let mut done = HashSet::new();
-        for container in &scan_record.containers {
+        for container in recorded.containers(scan.inventory) {
             if !store.positions.contains(&container.store) || !done.insert(&container.id) {
                 continue;
             }
-            let stored = match present.remove(&container.id) {
+            let stored = match present.remove(container.id.as_str()) {
                 Some(stored) => Some(stored),
                 None => self.gone(store, container)?,
             };
@@ -67,22 +68,22 @@ impl Writer<'_> {
     }
 
     /// Finds the row of a container that was gone before.
-    fn gone(&self, store: &StoreRow, container: &SeenContainer) -> rusqlite::Result<Option<Stored>> {
+    fn gone(&self, store: &StoreRow, container: &Container) -> rusqlite::Result<Option<Stored>> {
         self.to
             .prepare_cached(
                 "SELECT id, image, created, last_seen FROM containers WHERE store = ?1 AND container_id = ?2",
             )?
-            .query_row(params![store.id, container.id], Stored::of)
+            .query_row(params![store.id, container.id.as_str()], Stored::of)
             .optional()
     }
 
     /// Returns the life of the image that a container uses.
-    fn life_of(&self, container: &SeenContainer) -> Option<i64> {
-        self.lives[container.image?]
+    fn life_of(&self, container: &Container) -> Option<i64> {
+        self.lives[container.image?.get()]
     }
 
     /// Adds a container, and counts it as a use of its image.
-    fn insert(&mut self, store: &StoreRow, container: &SeenContainer) -> rusqlite::Result<()> {
+    fn insert(&mut self, store: &StoreRow, container: &Container) -> rusqlite::Result<()> {
         let life = self.life_of(container);
         self.to
             .prepare_cached(
@@ -92,15 +93,15 @@ impl Writer<'_> {
             )?
             .execute(params![
                 store.id,
-                container.id,
+                container.id.as_str(),
                 container.name,
                 container.owner.as_str(),
                 life,
-                container.image_id.as_ref().filter(|_| life.is_none()),
+                container.image_id.as_ref().filter(|_| life.is_none()).map(ImageId::as_str),
                 container.created.map(micros),
                 container.state.as_str(),
                 container.sandbox,
-                signed(container.bytes),
+                signed(Refs::held_bytes(self.scan.inventory, &container.holds)),
                 self.micros,
             ])?;
         self.count(life);
@@ -113,7 +114,7 @@ impl Writer<'_> {
         }
     }
 
-    fn update(&mut self, container: &SeenContainer, stored: &Stored) -> rusqlite::Result<()> {
+    fn update(&mut self, container: &Container, stored: &Stored) -> rusqlite::Result<()> {
         let life = self.life_of(container).or(stored.image);
         let created = container.created.map(micros).or(stored.created);
         // `ctr run` may give the same name to several containers, one after the other.
@@ -135,10 +136,10 @@ impl Writer<'_> {
                 created,
                 container.name,
                 container.state.as_str(),
-                signed(container.bytes),
+                signed(Refs::held_bytes(self.scan.inventory, &container.holds)),
                 is_another,
                 self.micros,
-                self.scan_record.is_measured,
+                self.scan.is_measured,
             ])?;
         Ok(())
     }

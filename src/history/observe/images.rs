@@ -7,8 +7,10 @@ use rusqlite::params;
 use super::{StoreRow, Writer};
 use crate::history::ages::{self, Before};
 use crate::history::back_offs;
-use crate::history::scan_record::SeenImage;
 use crate::history::values::{json, micros, moment, signed};
+use crate::model::refs::Root;
+use crate::model::repull::KnownOrigin;
+use crate::model::{Image, ImageIx};
 
 /// Stored byte count of an image that no scan has measured yet.
 const UNMEASURED: i64 = -1;
@@ -35,37 +37,41 @@ impl Life {
 
 impl Writer<'_> {
     pub(super) fn images(&mut self, store: &StoreRow) -> rusqlite::Result<()> {
-        let scan_record = self.scan_record;
+        let images = self.scan.inventory.images.iter().enumerate();
+        let images = images.map(|(position, image)| (ImageIx::from(position), image));
+        let seen: Vec<_> = images
+            .filter(|(image_ix, image)| {
+                store.positions.contains(&image.store) && self.recorded.has_image(*image_ix)
+            })
+            .collect();
         let mut lives = self.present_lives(store)?;
-        let mut done: HashMap<&str, usize> = HashMap::new();
-        let seen = scan_record.images.iter().enumerate();
-        let seen: Vec<_> = seen.filter(|(_, image)| store.positions.contains(&image.store)).collect();
+        let mut done: HashMap<&str, ImageIx> = HashMap::new();
         // Damaged records may list an image twice. It is in use if either entry is.
         let mut used: HashMap<&str, bool> = HashMap::new();
         for (image_ix, image) in &seen {
-            *used.entry(&image.id).or_default() |= self.in_use.contains(image_ix);
+            *used.entry(image.id.as_str()).or_default() |= self.in_use.contains(image_ix);
         }
         for (image_ix, image) in seen {
             let key = image.id.as_str();
-            if let Some(first) = done.insert(key, image_ix) {
-                self.lives[image_ix] = self.lives[first];
-                done.insert(key, first);
+            if let Some(first) = done.get(key) {
+                self.lives[image_ix.get()] = self.lives[first.get()];
                 continue;
             }
+            done.insert(key, image_ix);
             let in_use = used.get(key).is_some_and(|used| *used);
             let id = match lives.remove(key) {
                 Some(life) if self.was_remade(store, &life, image)? => {
                     self.end(store, &life)?;
-                    back_offs::forget(self.to, store.id, &image.id, self.now.record_time)?;
-                    self.begin(store, image, in_use, Some(life.seen(store)))?
+                    back_offs::forget(self.to, store.id, key, self.now.record_time)?;
+                    self.begin(store, image_ix, in_use, Some(life.seen(store)))?
                 }
                 Some(life) => {
-                    self.resume(store, &life, image, in_use)?;
+                    self.resume(store, &life, image_ix, in_use)?;
                     life.id
                 }
-                None => self.begin(store, image, in_use, store.last_complete)?,
+                None => self.begin(store, image_ix, in_use, store.last_complete)?,
             };
-            self.lives[image_ix] = Some(id);
+            self.lives[image_ix.get()] = Some(id);
         }
         for life in lives.values() {
             if store.is_complete {
@@ -99,7 +105,7 @@ impl Writer<'_> {
             .collect()
     }
 
-    fn was_remade(&self, store: &StoreRow, life: &Life, image: &SeenImage) -> rusqlite::Result<bool> {
+    fn was_remade(&self, store: &StoreRow, life: &Life, image: &Image) -> rusqlite::Result<bool> {
         // The wall clock at which it dropped out of sight is not stored; record time is nearly the same.
         let seen_wall = moment(life.last_seen.unwrap_or(store.last_wall))?;
         let before = Before { made: life.made.map(moment).transpose()?, seen_wall };
@@ -110,17 +116,19 @@ impl Writer<'_> {
     fn begin(
         &self,
         store: &StoreRow,
-        image: &SeenImage,
+        image_ix: ImageIx,
         in_use: bool,
         absent_at: Option<i64>,
     ) -> rusqlite::Result<i64> {
+        let image = &self.scan.inventory[image_ix];
+        let [total_bytes, exclusive_bytes, frees_bytes] = self.sizes(image_ix);
         let (lives, gone): (i64, Option<i64>) = self
             .to
             .prepare_cached(
                 "SELECT coalesce(max(life), 0), max(gone_since) FROM images
                  WHERE store = ?1 AND image_id = ?2",
             )?
-            .query_row(params![store.id, image.id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            .query_row(params![store.id, image.id.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
         // A life that ends with this scan proves no more than that it began before it.
         let gone = gone.filter(|gone| *gone < self.micros);
         let absent_at = absent_at.max(gone).map(moment).transpose()?;
@@ -133,30 +141,36 @@ impl Writer<'_> {
             )?
             .execute(params![
                 store.id,
-                image.id,
+                image.id.as_str(),
                 lives + 1,
                 micros(first_detected),
                 json(&detection)?,
                 ages::made(&image.evidence).map(micros),
                 in_use,
                 json(&image.names)?,
-                self.bytes(image.total_bytes),
-                self.bytes(image.exclusive_bytes),
-                self.bytes(image.frees_bytes),
-                image.listed_bytes.filter(|_| self.scan_record.is_measured).map(signed),
-                image.pinned,
+                total_bytes,
+                exclusive_bytes,
+                frees_bytes,
+                image.listed_bytes.filter(|_| self.scan.is_measured).map(signed),
+                !image.pinned_by.is_empty(),
                 json(&image.digests)?,
-                image.origin.as_ref().map(json).transpose()?,
+                origin(image)?,
             ])?;
         Ok(self.to.last_insert_rowid())
     }
 
-    /// Returns a byte count of a new image in the stored form.
-    fn bytes(&self, bytes: u64) -> i64 {
-        if self.scan_record.is_measured { signed(bytes) } else { UNMEASURED }
+    /// Returns the total, exclusive and freed bytes of an image in the stored form.
+    fn sizes(&self, image_ix: ImageIx) -> [i64; 3] {
+        if !self.scan.is_measured {
+            return [UNMEASURED; 3];
+        }
+        let sizes = self.scan.refs.sizes(self.scan.inventory, Root::Image(image_ix));
+        [sizes.total.bytes, sizes.exclusive.bytes, sizes.exclusive.frees_bytes].map(signed)
     }
 
-    fn resume(&self, store: &StoreRow, life: &Life, image: &SeenImage, in_use: bool) -> rusqlite::Result<()> {
+    fn resume(&self, store: &StoreRow, life: &Life, image_ix: ImageIx, in_use: bool) -> rusqlite::Result<()> {
+        let image = &self.scan.inventory[image_ix];
+        let [total_bytes, exclusive_bytes, frees_bytes] = self.sizes(image_ix);
         let made = life.made.or(ages::made(&image.evidence).map(micros));
         // While the image is in use, `last_used` does not change.
         let last_used = if in_use { life.last_used } else { life.used(store) };
@@ -191,15 +205,15 @@ impl Writer<'_> {
                 last_used,
                 made,
                 json(&image.names)?,
-                signed(image.total_bytes),
-                signed(image.exclusive_bytes),
-                signed(image.frees_bytes),
+                total_bytes,
+                exclusive_bytes,
+                frees_bytes,
                 image.listed_bytes.map(signed),
-                image.pinned,
+                !image.pinned_by.is_empty(),
                 proven_since,
                 json(&image.digests)?,
-                image.origin.as_ref().map(json).transpose()?,
-                self.scan_record.is_measured,
+                origin(image)?,
+                self.scan.is_measured,
             ])?;
         Ok(())
     }
@@ -212,4 +226,9 @@ impl Writer<'_> {
             .execute(params![life.id, self.micros, life.seen(store), life.used(store)])?;
         Ok(())
     }
+}
+
+/// Returns the origin of an image in the stored form; `None` without evidence.
+fn origin(image: &Image) -> rusqlite::Result<Option<String>> {
+    KnownOrigin::of(&image.origin).as_ref().map(json).transpose()
 }

@@ -3,7 +3,6 @@
 //! Each document is added and dropped. The memory depends on the number of different images and leak classes; of each
 //! node less than two kilobytes are kept, since forecasts count from the newest document.
 
-mod document;
 mod node;
 
 use std::cmp::Reverse;
@@ -12,11 +11,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
+use super::document::{DocumentImage, NodeDocument, Text};
 use super::leak_class::LeakClass;
 use super::reference::bare_id;
 use super::urgency::Urgency;
-use document::{DocumentImage, Text};
-pub use document::{GC_LOW, NodeDocument, is_name};
 pub use node::FleetNode;
 use node::{AddedNode, natural_order};
 

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::super::display::two_decimals;
+use super::super::document::{DocumentFilesystem, DocumentForecast, GC_LOW, NodeDocument};
 use super::super::urgency::{FULL, Urgency};
-use super::document::{DocumentFilesystem, DocumentForecast, GC_LOW, NodeDocument};
 
 /// Forecasts of a later time do not decide the order of the nodes.
 const SOON_SECONDS: i64 = 7 * 24 * 3600;

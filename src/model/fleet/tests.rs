@@ -9,12 +9,20 @@ fn scan(name: &str, used: u64) -> Value {
     json!({
         "schema_version": 1, "kind": "scan", "generated_at": "2026-11-20T10:00:00Z", "node": name, "complete": true,
         "filesystems": [{
-            "mount": "/var", "capacity_bytes": 100 * GIB, "used_bytes": used * GIB,
+            "mount": "/var", "fstype": "xfs", "capacity_bytes": 100 * GIB, "used_bytes": used * GIB,
             "available_bytes": (100 - used) * GIB, "used_percent": used as f64, "inodes": 1000, "inodes_free": 900,
         }],
-        "stores": [{ "filesystem": "/var", "reclaimable_bytes": 10 * GIB }],
-        "images": [], "leaks": [], "scan": { "inodes": 1 },
+        "stores": [store(10 * GIB)],
+        "images": [], "layers": [], "containers": [], "leaks": [], "scan": { "inodes": 1 },
         "totals": { "images": 1, "images_unused": 1, "containers": 2, "leaks": 3, "bytes": GIB, "reclaimable_bytes": 10 * GIB },
+    })
+}
+
+fn store(reclaimable_bytes: u64) -> Value {
+    json!({
+        "kind": "containers-storage", "root": "/var/s", "driver": "overlay", "filesystem": "/var",
+        "bytes": { "images": 0, "containers": 0, "build_cache": 0, "leaks": 0, "metadata": 0, "other": 0 },
+        "reclaimable_bytes": reclaimable_bytes,
     })
 }
 
@@ -33,7 +41,7 @@ fn report(name: &str, used: u64, urgency: &str, full_in_seconds: Option<i64>) ->
 
 fn image(id: &str, name: &str, in_use: bool, bytes: u64) -> Value {
     json!({
-        "id": id, "names": [name], "in_use": in_use, "pinned": false,
+        "id": id, "store": "/var/s", "names": [name], "in_use": in_use, "pinned": false,
         "total_bytes": 2 * bytes, "exclusive_bytes": bytes, "frees_bytes": bytes - 1,
     })
 }
@@ -103,7 +111,7 @@ fn image_lists_few_of_many_names() {
 
 #[test]
 fn leaks_are_summed_by_class() {
-    let leak = |class: &str, verdict: &str, bytes: u64| json!({ "class": class, "verdict": verdict, "bytes": bytes });
+    let leak = |class: &str, verdict: &str, bytes: u64| json!({ "id": "a", "store": "/var/s", "class": class, "verdict": verdict, "bytes": bytes });
     let (mut a, mut b) = (scan("a", 50), scan("b", 50));
     a["leaks"] = json!([leak("x", "reclaim", 4), leak("x", "keep", 2), leak("y", "report", 100)]);
     b["leaks"] = json!([leak("x", "reclaim", 1)]);
@@ -193,8 +201,7 @@ fn only_the_most_urgent_nodes_are_kept() {
 fn sums_beyond_u64_are_saturated() {
     let mut document = scan("a", 50);
     document["totals"]["bytes"] = u64::MAX.into();
-    document["stores"] = json!([{ "filesystem": "/var", "reclaimable_bytes": u64::MAX },
-        { "filesystem": "/var", "reclaimable_bytes": 1 }]);
+    document["stores"] = json!([store(u64::MAX), store(1)]);
     document["filesystems"][0]["inodes_free"] = u64::MAX.into();
     let fleet = merged(&[document.clone(), document]);
     assert_eq!(fleet.totals.store_bytes, u64::MAX);

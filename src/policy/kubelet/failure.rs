@@ -1,25 +1,24 @@
 //! Failures and events of the kubelet's collector.
 
 use crate::model::display::bytes;
-use crate::policy::kubelet::runtime::RuntimeError;
 
 /// Reason why a run fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KubeletFailure {
     #[error("listing the images: {0}")]
-    ListImages(#[source] RuntimeError),
+    ListImages(String),
     #[error("listing the pods: {0}")]
-    ListPods(#[source] RuntimeError),
+    ListPods(String),
     #[error("asking for the image filesystem: {0}")]
-    FsStats(#[source] RuntimeError),
+    FsStats(String),
     #[error("the image filesystem has no valid capacity")]
     InvalidCapacity,
     /// Images above the maximum age could not be deleted; the run ended there.
     #[error("deleting old images: {}", list(.0))]
-    AgeDeletion(Vec<(String, RuntimeError)>),
+    AgeDeletion(Vec<(String, String)>),
     /// Images could not be deleted to make space.
     #[error("deleting images: {}", list(.0))]
-    Deletion(Vec<(String, RuntimeError)>),
+    Deletion(Vec<(String, String)>),
     /// According to listed sizes, too little was freed.
     #[error(
         "wanted to free {}, but freed {}",
@@ -57,7 +56,7 @@ impl KubeletEvent {
     }
 }
 
-fn list(failed: &[(String, RuntimeError)]) -> String {
+fn list(failed: &[(String, String)]) -> String {
     let texts: Vec<_> = failed.iter().map(|(key, error)| format!("{key}: {error}")).collect();
     texts.join("; ")
 }

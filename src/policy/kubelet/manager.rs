@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::plan::Reason;
 use crate::policy::kubelet::detect::{KubeletRecords, detect};
 use crate::policy::kubelet::failure::{KubeletEvent, KubeletFailure};
-use crate::policy::kubelet::runtime::{Runtime, RuntimeError};
+use crate::policy::kubelet::runtime::Runtime;
 use crate::policy::kubelet::settings::KubeletPolicy;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -157,7 +157,7 @@ impl Manager {
         key: &str,
         reason: Reason,
         freed: &mut FreedImages,
-    ) -> Result<(), RuntimeError> {
+    ) -> Result<(), String> {
         let Some(record) = self.records.get(key) else { return Ok(()) };
         runtime.remove_image(&record.id, &record.handler)?;
         self.records.remove(key);

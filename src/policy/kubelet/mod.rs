@@ -2,7 +2,7 @@
 //! listed sizes and its blind spots. The rules are those of Kubernetes 1.35 with its default features (images may
 //! be mounted as volumes). `fixtures/kubelet-gc.json` contains the test rows.
 //!
-//! Pure apart from [`Runtime`]: the caller lists, measures and removes.
+//! Pure: [`SimulatedNode`] is a node whose images are not deleted, but counted as deleted.
 
 mod detect;
 mod failure;
@@ -14,6 +14,6 @@ mod settings;
 pub use detect::{KubeletRecord, KubeletRecords};
 pub use failure::{KubeletEvent, KubeletFailure};
 pub use manager::{CollectorReport, FreedImages, Manager};
-pub use node::ListedNode;
-pub use runtime::{FsStats, ListedContainer, ListedImage, Listing, Runtime, RuntimeError};
+pub use node::SimulatedNode;
+pub use runtime::{FsStats, ListedContainer, ListedImage, Listing, Runtime};
 pub use settings::{ConfigFault, FailureStreak, IMAGE_GC_PERIOD, KubeletPolicy};

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use crate::model::space::Space;
 use crate::model::{FilesystemIx, ImageId, ImageIx, Inventory, StoreId};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,41 +76,29 @@ pub struct FsStats {
     pub available_bytes: Option<u64>,
 }
 
-impl From<Space> for FsStats {
-    fn from(space: Space) -> Self {
-        let Space { capacity_bytes, available_bytes, .. } = space;
-        Self { capacity_bytes: Some(capacity_bytes), available_bytes: Some(available_bytes) }
-    }
-}
-
-/// Error of a call to the runtime.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct RuntimeError(pub String);
-
-/// Runtime and disk, as the algorithm uses them.
+/// Runtime and disk, as the algorithm uses them. Errors are in words.
 pub trait Runtime {
     /// Lists all images.
     ///
     /// # Errors
     /// If the listing fails or may be incomplete.
-    fn list_images(&mut self) -> Result<Vec<ListedImage>, RuntimeError>;
+    fn list_images(&mut self) -> Result<Vec<ListedImage>, String>;
 
     /// Lists all containers, in every state.
     ///
     /// # Errors
     /// If the listing fails or may be incomplete, or the mounts of a container cannot be listed.
-    fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError>;
+    fn list_containers(&mut self) -> Result<Vec<ListedContainer>, String>;
 
     /// Returns the numbers of the image filesystem.
     ///
     /// # Errors
     /// If they are not available.
-    fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError>;
+    fn image_filesystem(&mut self) -> Result<FsStats, String>;
 
     /// Removes an image.
     ///
     /// # Errors
     /// If the runtime refuses or fails.
-    fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError>;
+    fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), String>;
 }

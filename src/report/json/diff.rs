@@ -1,16 +1,16 @@
 //! JSON document of `layersweep diff`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::parts::{DocumentKind, Header};
 use crate::model::ARTIFACTS;
+use crate::model::comparison::{BytesChange, Change, ChangeKind, ScanComparison, StoreBytes};
 use crate::model::display::short_reference;
 use crate::model::scan_summary::{
-    Change, ChangeKind, ComparedScan, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, Sums, compare,
-    difference, split_layer_name, split_names,
+    ComparedScan, ScanSummary, SummaryKind, SummaryStore, split_layer_name, split_names,
 };
 
 /// Document of `layersweep diff`.
@@ -27,7 +27,7 @@ pub struct DiffDoc {
     /// Second scan, normally the later one.
     pub after: TakenDoc,
     /// Sum of all stores.
-    pub totals: SumDoc,
+    pub totals: BytesChange,
     /// OCI artifacts of all stores, part of `totals`.
     pub artifacts: ArtifactsDiffDoc,
     /// Filesystems with changed numbers.
@@ -59,18 +59,6 @@ pub struct TakenDoc {
     pub complete: bool,
 }
 
-/// Bytes in both scans.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct SumDoc {
-    /// Bytes in the first scan.
-    pub before_bytes: u64,
-    /// Bytes in the second scan.
-    pub after_bytes: u64,
-    /// Second minus first.
-    pub change_bytes: i64,
-}
-
 /// OCI artifacts in both scans.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -81,7 +69,7 @@ pub struct ArtifactsDiffDoc {
     pub after: usize,
     /// Bytes that the artifacts reach, each byte once.
     #[serde(flatten)]
-    pub bytes: SumDoc,
+    pub bytes: BytesChange,
 }
 
 /// Filesystem with changed numbers.
@@ -91,9 +79,9 @@ pub struct FilesystemDiffDoc {
     /// Mount point.
     pub mount: String,
     /// `added`, `removed`, `grew`, `shrank` (its used bytes) or `altered` (its size).
-    pub change: &'static str,
+    pub change: ChangeKind,
     /// Bytes that are not free.
-    pub used: SumDoc,
+    pub used: BytesChange,
     /// Size in the first scan; 0 if the filesystem is not in it.
     pub capacity_before_bytes: u64,
     /// Size in the second scan; 0 if the filesystem is not in it.
@@ -109,12 +97,12 @@ pub struct StoreDiffDoc {
     /// `both`, `added` (only in the second scan) or `removed` (only in the first scan).
     pub seen: &'static str,
     /// All bytes of the store.
-    pub total: SumDoc,
+    pub total: BytesChange,
     /// Bytes by user: `images`, `containers`, `build_cache`, `leaks`, `metadata` and `other`. Their changes
     /// add up to the change of the store.
     pub shares: Vec<ShareDoc>,
     /// Bytes of layers, snapshots and blobs. With the rest, they add up to the store as well.
-    pub layers: SumDoc,
+    pub layers: BytesChange,
     /// Change of the bytes outside of layers; can be negative because layers that share files by hard links
     /// count the same bytes.
     pub rest_change_bytes: i64,
@@ -125,10 +113,10 @@ pub struct StoreDiffDoc {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ShareDoc {
     /// `images`, `containers`, `build_cache`, `leaks`, `metadata` or `other`.
-    pub kind: String,
+    pub kind: &'static str,
     /// Bytes in both scans.
     #[serde(flatten)]
-    pub bytes: SumDoc,
+    pub bytes: BytesChange,
 }
 
 /// Changed image or artifact.
@@ -142,16 +130,16 @@ pub struct ImageDiffDoc {
     /// Root of its store.
     pub store: String,
     /// `added`, `removed`, `grew`, `shrank` or `altered` (its names, or the other users of its layers).
-    pub change: &'static str,
+    pub change: ChangeKind,
     /// Names in the first scan.
     pub names_before: Vec<String>,
     /// Names in the second scan.
     pub names_after: Vec<String>,
     /// Bytes of everything that the image reaches.
-    pub total: SumDoc,
+    pub total: BytesChange,
     /// Bytes that only this image reaches. They change when other images are added or removed, so they do not
     /// add up.
-    pub exclusive: SumDoc,
+    pub exclusive: BytesChange,
     /// Bytes of layers that the disk has more (or, if negative, fewer) than in the first scan. A layer of several
     /// images counts for the first of them. 0 if the layers were there before, or are still used.
     pub disk_change_bytes: i64,
@@ -166,14 +154,14 @@ pub struct ChangeDoc {
     /// Root of its store.
     pub store: String,
     /// `added`, `removed`, `grew`, `shrank` or `altered`.
-    pub change: &'static str,
+    pub change: ChangeKind,
     /// Name of a container, or class of a leak; for layers `layer`, `snapshot` or `blob`.
     pub name: String,
     /// Beginning of the id of the first image that reaches a layer; null for other objects and layers of none.
     pub image: Option<String>,
     /// Bytes in both scans.
     #[serde(flatten)]
-    pub bytes: SumDoc,
+    pub bytes: BytesChange,
 }
 
 impl TakenDoc {
@@ -182,51 +170,43 @@ impl TakenDoc {
     }
 }
 
-impl SumDoc {
-    pub(super) fn new(before_bytes: u64, after_bytes: u64) -> Self {
-        Self { before_bytes, after_bytes, change_bytes: difference(before_bytes, after_bytes) }
-    }
-}
-
 /// Builds the document of `diff`.
-pub fn diff(now: Timestamp, before: &ComparedScan, after: &ComparedScan) -> DiffDoc {
-    let mut changes = compare(&before.summary, &after.summary);
-    changes.sort_by_key(|change| std::cmp::Reverse(change.bytes().unsigned_abs()));
-    let (old, new) = (before.summary.sums(), after.summary.sums());
-    let places: BTreeSet<_> = old.keys().chain(new.keys()).copied().collect();
-    let layers = of_kind(&changes, SummaryKind::Layer);
+pub fn diff(now: Timestamp, compared: &ScanComparison) -> DiffDoc {
+    let ScanComparison { before, after } = compared;
+    let changes = compared.changes();
     let of_images = disk_changes(&changes);
     let mut images: Vec<_> =
         of_kind(&changes, SummaryKind::Image).map(|change| image(change, &of_images)).collect();
     images.sort_by_key(|image| std::cmp::Reverse(image.disk_change_bytes.unsigned_abs()));
+    // A changed reference count of a layer follows from the changes of images.
+    let layers = of_kind(&changes, SummaryKind::Layer).filter(|change| change.kind != ChangeKind::Changed);
     DiffDoc {
         header: Header::new(DocumentKind::Diff, now),
-        complete: before.summary.complete && after.summary.complete,
+        complete: compared.is_complete(),
         before: TakenDoc::of(before),
         after: TakenDoc::of(after),
-        totals: SumDoc::new(before.summary.bytes(), after.summary.bytes()),
+        totals: BytesChange::new(before.summary.bytes(), after.summary.bytes()),
         artifacts: artifacts(&before.summary, &after.summary),
         filesystems: of_kind(&changes, SummaryKind::Filesystem).map(filesystem).collect(),
-        stores: places.into_iter().map(|place| store(place, &old, &new)).collect(),
+        stores: compared.stores().into_iter().map(|(place, bytes)| store(place, &bytes)).collect(),
         images_disk_change_bytes: images
             .iter()
             .fold(0, |sum, image| sum.saturating_add(image.disk_change_bytes)),
         images,
-        // A changed reference count of a layer follows from the changes of images.
-        layers: layers.filter(|change| change.kind != ChangeKind::Changed).map(change).collect(),
+        layers: layers.map(change).collect(),
         containers: of_kind(&changes, SummaryKind::Container).map(change).collect(),
         leaks: of_kind(&changes, SummaryKind::Leak).map(change).collect(),
     }
 }
 
-fn of_kind(changes: &[Change], kind: SummaryKind) -> impl Iterator<Item = &Change> {
+fn of_kind<'a>(changes: &'a [Change<'a>], kind: SummaryKind) -> impl Iterator<Item = &'a Change<'a>> {
     changes.iter().filter(move |change| change.key.kind == kind)
 }
 
 fn artifacts(before: &ScanSummary, after: &ScanSummary) -> ArtifactsDiffDoc {
     let (before, before_bytes) = count_artifacts(before);
     let (after, after_bytes) = count_artifacts(after);
-    ArtifactsDiffDoc { before, after, bytes: SumDoc::new(before_bytes, after_bytes) }
+    ArtifactsDiffDoc { before, after, bytes: BytesChange::new(before_bytes, after_bytes) }
 }
 
 /// Returns the number of artifacts and their bytes.
@@ -242,40 +222,32 @@ fn count_artifacts(summary: &ScanSummary) -> (usize, u64) {
     (count, bytes)
 }
 
-fn get(change: &Change, bytes: impl Fn(&SummaryEntry) -> u64) -> SumDoc {
-    SumDoc::new(change.before.as_ref().map_or(0, &bytes), change.after.as_ref().map_or(0, &bytes))
-}
-
-fn filesystem(change: &Change) -> FilesystemDiffDoc {
-    let capacity = get(change, |entry| entry.extra);
+fn filesystem(change: &Change<'_>) -> FilesystemDiffDoc {
+    let capacity = change.of(|entry| entry.extra);
     FilesystemDiffDoc {
         mount: change.key.id.clone(),
-        change: change.kind.as_str(),
-        used: get(change, |entry| entry.bytes),
+        change: change.kind,
+        used: change.bytes(),
         capacity_before_bytes: capacity.before_bytes,
         capacity_after_bytes: capacity.after_bytes,
     }
 }
 
-fn store(
-    place: &SummaryStore,
-    before: &BTreeMap<&SummaryStore, Sums<'_>>,
-    after: &BTreeMap<&SummaryStore, Sums<'_>>,
-) -> StoreDiffDoc {
-    let (old, new) = (before.get(place), after.get(place));
-    let total = sum(old, new, |sums| sums.total);
-    let layers = sum(old, new, |sums| sums.layers);
+fn store(place: &SummaryStore, scans: &[Option<StoreBytes<'_>>; 2]) -> StoreDiffDoc {
+    let sum = |bytes: &dyn Fn(&StoreBytes<'_>) -> u64| {
+        let [before, after] = scans.each_ref().map(|store| store.as_ref().map_or(0, bytes));
+        BytesChange::new(before, after)
+    };
+    let (total, layers) = (sum(&|store| store.total), sum(&|store| store.layers));
     let kinds = ["images", "containers", "build_cache", "leaks", "metadata", "other"];
-    let shares = kinds.map(|kind| ShareDoc {
-        kind: kind.into(),
-        bytes: sum(old, new, |sums| sums.shares.get(kind).copied().unwrap_or(0)),
-    });
+    let shares = kinds
+        .map(|kind| ShareDoc { kind, bytes: sum(&|store| store.shares.get(kind).copied().unwrap_or(0)) });
     StoreDiffDoc {
         place: place.clone(),
-        seen: match (old, new) {
-            (Some(_), Some(_)) => "both",
-            (None, _) => "added",
-            (Some(_), None) => "removed",
+        seen: match scans {
+            [Some(_), Some(_)] => "both",
+            [None, _] => "added",
+            [Some(_), None] => "removed",
         },
         total,
         shares: shares.into(),
@@ -284,55 +256,46 @@ fn store(
     }
 }
 
-fn sum(old: Option<&Sums<'_>>, new: Option<&Sums<'_>>, bytes: impl Fn(&Sums<'_>) -> u64) -> SumDoc {
-    SumDoc::new(old.map_or(0, &bytes), new.map_or(0, &bytes))
-}
-
 /// Returns the change of the bytes in layers by store and by the beginning of the id of their first image.
-fn disk_changes(changes: &[Change]) -> HashMap<(&SummaryStore, &str), i64> {
+fn disk_changes<'a>(changes: &'a [Change<'a>]) -> HashMap<(&'a SummaryStore, &'a str), i64> {
     let mut of_images: HashMap<_, i64> = HashMap::new();
     for change in of_kind(changes, SummaryKind::Layer) {
-        let entry = change.after.as_ref().or(change.before.as_ref());
-        if let Some(image) = entry.and_then(|entry| split_layer_name(&entry.name).1) {
+        if let Some(image) = split_layer_name(change.name()).1 {
             let sum = of_images.entry((&*change.key.place, image)).or_default();
-            *sum = sum.saturating_add(change.bytes());
+            *sum = sum.saturating_add(change.bytes().change_bytes);
         }
     }
     of_images
 }
 
-fn image(change: &Change, of_images: &HashMap<(&SummaryStore, &str), i64>) -> ImageDiffDoc {
+fn image(change: &Change<'_>, of_images: &HashMap<(&SummaryStore, &str), i64>) -> ImageDiffDoc {
     let short_id = short_reference(&change.key.id);
+    let [names_before, names_after] = [change.before, change.after]
+        .map(|entry| entry.map(|entry| split_names(&entry.name)).unwrap_or_default());
     ImageDiffDoc {
         disk_change_bytes: of_images.get(&(&*change.key.place, short_id.as_str())).copied().unwrap_or(0),
         id: change.key.id.clone(),
         kind: if change.key.place.driver == ARTIFACTS { "artifact" } else { "image" },
         store: change.key.place.root.clone(),
-        change: change.kind.as_str(),
-        names_before: names(change.before.as_ref()),
-        names_after: names(change.after.as_ref()),
-        total: get(change, |entry| entry.bytes),
-        exclusive: get(change, |entry| entry.extra),
+        change: change.kind,
+        names_before,
+        names_after,
+        total: change.bytes(),
+        exclusive: change.of(|entry| entry.extra),
     }
 }
 
-fn names(entry: Option<&SummaryEntry>) -> Vec<String> {
-    entry.map(|entry| split_names(&entry.name)).unwrap_or_default()
-}
-
-fn change(change: &Change) -> ChangeDoc {
-    let entry = change.after.as_ref().or(change.before.as_ref());
-    let name = entry.map_or("", |entry| entry.name.as_str());
+fn change(change: &Change<'_>) -> ChangeDoc {
     let (name, image) = match change.key.kind {
-        SummaryKind::Layer => split_layer_name(name),
-        _ => (name, None),
+        SummaryKind::Layer => split_layer_name(change.name()),
+        _ => (change.name(), None),
     };
     ChangeDoc {
         id: change.key.id.clone(),
         store: change.key.place.root.clone(),
-        change: change.kind.as_str(),
+        change: change.kind,
         name: name.to_owned(),
         image: image.map(str::to_owned),
-        bytes: get(change, |entry| entry.bytes),
+        bytes: change.bytes(),
     }
 }

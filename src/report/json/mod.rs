@@ -16,14 +16,12 @@ mod fleet;
 mod gc;
 mod growth;
 mod history;
-mod omitted;
 mod parts;
 mod pins;
 mod remembered;
 mod report;
 mod repull;
 mod scan;
-mod scan_file;
 mod story;
 mod sweep;
 mod usage;
@@ -40,7 +38,7 @@ use crate::stores::Effort;
 pub use build::{container, fair, filesystem, image, layer, leak, store, totals, usage_store};
 pub use config::{ConfigDoc, Override, config};
 pub use deletion::{DeletionDoc, FreedDoc};
-pub use diff::{ChangeDoc, DiffDoc, ImageDiffDoc, SumDoc, TakenDoc, diff};
+pub use diff::{ChangeDoc, DiffDoc, ImageDiffDoc, TakenDoc, diff};
 pub use doctor::{DoctorDoc, doctor};
 pub use explain::explain;
 #[cfg(test)]
@@ -48,12 +46,11 @@ pub use fits::KeptByRuleDoc;
 pub use fits::{ComingDoc, ComingState, FitsDoc, fits};
 pub use fleet::{FleetDoc, fleet};
 pub use gc::{ComparisonDoc, GcDoc, GcFilesystemDoc, InodeUseDoc, KeptDoc, gc};
-pub use growth::{FilesystemGrowthDoc, GrowthDoc, GrowthRowDoc, growth};
+pub use growth::{GrowthDoc, growth};
 pub use history::{
     HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PointDoc, RunDoc, SeriesDoc, history,
     history_of_images, history_scans, history_usage,
 };
-pub use omitted::OmittedDoc;
 pub use parts::{
     BytesDoc, ContainerDoc, DocumentKind, FilesystemDoc, ForecastDoc, Header, ImageDoc, LayerDoc, LeakDoc,
     OtherDoc, RowDoc, SnapshotterDoc, StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, UserKind,
@@ -64,7 +61,6 @@ pub use remembered::RememberedDoc;
 pub use report::{Extent, ReportDoc, ReportFilesystemDoc, TopObjectDoc, report};
 pub use repull::{RepullDoc, RepullImageDoc, repull};
 pub use scan::{explanation, images, known_images, layers, scan};
-pub use scan_file::scan_of;
 pub use story::{EndedBy, LifeDoc, StoryDoc};
 pub use sweep::{SweepDoc, SweepLeakDoc, sweep, sweep_refused};
 pub use usage::{GroupDoc, ShareKind, ShareRowDoc, UsageDoc, UsageFilesystemDoc, usage};

@@ -1,15 +1,19 @@
 //! JSON document of `layersweep report`: the users of a node's disk.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashSet};
+
 use serde::Serialize;
 
-use super::omitted::{self, Listed};
-use super::scan::scan_with;
-use super::{DocumentKind, FilesystemDoc, ForecastDoc, Header, OmittedDoc, RunDoc, ScanDoc, SeriesDoc};
+use super::scan::{Listed, scan_with};
+use super::{DocumentKind, FilesystemDoc, ForecastDoc, Header, RunDoc, ScanDoc, SeriesDoc};
 use crate::app::diagnosis::{Advice, Cause, Part};
 use crate::app::report::{Changes, Report};
 use crate::model::Finding;
 use crate::model::names::names;
+use crate::model::refs::{Refs, Root};
 use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
+use crate::stores::Scan;
 use crate::stores::other_usage::{OtherUserKind, OtherUsers};
 use crate::sys::sysroot::Sysroot;
 
@@ -48,10 +52,10 @@ pub struct ReportDoc {
     pub top: TopDoc,
     /// Method of measurement, and its gaps.
     pub measured: MeasuredDoc,
-    /// Objects missing from the lists of `scan`, which is shortened in the document of a page so that the
-    /// page of a large store stays small. Null if the lists are complete, as they always are with `--format
-    /// json`.
-    pub omitted: Option<OmittedDoc>,
+    /// Sums of the objects that the lists of `scan` omit, one row a kind. The document of a page lists the largest
+    /// 1,000 images, containers and leaks and the largest 5,000 layers, so that a browser can show the page of a large
+    /// store. Empty if the lists are complete, as they always are with `--format json`.
+    pub others: Vec<OthersDoc>,
 }
 
 /// Summary: how full the disk is, its largest users, and possible actions.
@@ -172,6 +176,25 @@ pub struct MeasuredDoc {
     pub warnings: Vec<Finding>,
 }
 
+/// Omitted objects of one kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct OthersDoc {
+    /// `images`, `layers`, `containers` or `leaks`.
+    pub kind: &'static str,
+    /// Number of objects.
+    pub count: usize,
+    /// Sum of their bytes: of images, of the exclusive bytes.
+    pub bytes: u64,
+}
+
+/// Maximum number of images on a page, and of containers and of leaks.
+const OBJECTS: usize = 1_000;
+/// Maximum number of layers on a page, besides those of listed leaks.
+const LAYERS: usize = 5_000;
+/// Maximum number of images named by a layer of a page, and of containers.
+const USERS: usize = 20;
+
 /// Number of objects in each list of [`TopDoc`].
 const TOP: usize = 20;
 
@@ -185,14 +208,14 @@ pub enum Extent {
 
 /// Builds the document of `report`.
 pub fn report(report: &Report, extent: Extent) -> ReportDoc {
-    let listed = match extent {
-        Extent::Everything => Listed::all(&report.result.scan.inventory),
-        Extent::Largest => Listed::largest(&report.result.scan),
+    let mut listed = Listed::all(&report.result.scan.inventory);
+    let others = match extent {
+        Extent::Everything => Vec::new(),
+        Extent::Largest => shorten_all(&report.result.scan, &mut listed),
     };
-    let omitted = listed.omitted(&report.result.scan);
     let mut document = scan_with(&report.result, listed, |layers| layers.iter().collect());
-    if omitted.is_some() {
-        omitted::shorten_users(&mut document);
+    if !others.is_empty() {
+        shorten_users(&mut document);
     }
     let how = how(report);
     let scan = &report.result.scan;
@@ -229,7 +252,57 @@ pub fn report(report: &Report, extent: Extent) -> ReportDoc {
         top: top(&document, logs, pods),
         measured: MeasuredDoc { how, skipped, warnings },
         scan: document,
-        omitted,
+        others,
+    }
+}
+
+/// Shortens the lists of a page to the largest objects, and returns the sums of the others.
+fn shorten_all(scan: &Scan, lists: &mut Listed) -> Vec<OthersDoc> {
+    let (inventory, refs) = (&scan.inventory, &scan.refs);
+    let leaks = shorten("leaks", &mut lists.leaks, OBJECTS, &[], |leak_ix| {
+        Refs::held_bytes(inventory, &inventory[leak_ix].holds)
+    });
+    // The page draws a leak that is a layer as that layer.
+    let leaked = lists.leaks.iter().flat_map(|leak_ix| &inventory[*leak_ix].holds).copied();
+    let leaked: Vec<_> = leaked.filter(|node_ix| inventory[*node_ix].layer.is_some()).collect();
+    let layers = shorten("layers", &mut lists.layers, LAYERS, &leaked, |node_ix| {
+        Refs::alone(inventory, node_ix).bytes
+    });
+    let images = shorten("images", &mut lists.images, OBJECTS, &[], |image_ix| {
+        refs.sizes(inventory, Root::Image(image_ix)).exclusive.bytes
+    });
+    let containers = shorten("containers", &mut lists.containers, OBJECTS, &[], |container_ix| {
+        Refs::held_bytes(inventory, &inventory[container_ix].holds)
+    });
+    [images, layers, containers, leaks].into_iter().flatten().collect()
+}
+
+/// Shortens a list to its `count` largest objects, of equal ones the first, and those of `always`. The order remains.
+/// Returns the sum of the others; `None` if there are none.
+fn shorten<T: Copy + Ord>(
+    kind: &'static str,
+    list: &mut Vec<T>,
+    count: usize,
+    always: &[T],
+    bytes: impl Fn(T) -> u64,
+) -> Option<OthersDoc> {
+    let mut by_size: Vec<_> = list.iter().map(|object| (Reverse(bytes(*object)), *object)).collect();
+    by_size.sort_unstable();
+    let largest = by_size.iter().take(count).map(|(_, object)| object);
+    let listed: BTreeSet<T> = largest.chain(always).copied().collect();
+    list.retain(|object| listed.contains(object));
+    by_size.retain(|(_, object)| !listed.contains(object));
+    let bytes = by_size.iter().fold(0, |sum: u64, (Reverse(bytes), _)| sum.saturating_add(*bytes));
+    (!by_size.is_empty()).then_some(OthersDoc { kind, count: by_size.len(), bytes })
+}
+
+/// Shortens the images and containers named by each layer; listed images are first.
+fn shorten_users(scan: &mut ScanDoc) {
+    let listed: HashSet<_> = scan.images.iter().map(|image| image.id.clone()).collect();
+    for layer in &mut scan.layers {
+        layer.images.sort_by_key(|id| !listed.contains(id.as_str()));
+        layer.images.truncate(USERS);
+        layer.containers.truncate(USERS);
     }
 }
 
@@ -307,4 +380,22 @@ fn largest<T>(all: &[T], key: impl Fn(&T) -> (u64, &String, &String)) -> Vec<Top
     });
     let top = all.into_iter().take(TOP);
     top.map(|(_, store, id)| TopObjectDoc { store: store.clone(), id: id.clone() }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn largest_objects_are_listed_first_of_equal() {
+        let sizes = [5_u64, 9, 5, 1, 5];
+        let listed = |count, always: &[usize]| {
+            let mut list: Vec<_> = (0..sizes.len()).collect();
+            let others = shorten("layers", &mut list, count, always, |position| sizes[position]);
+            (list, others.map(|others| (others.count, others.bytes)))
+        };
+        assert_eq!(listed(3, &[]), (vec![0, 1, 2], Some((2, 6))));
+        assert_eq!(listed(2, &[3, 0]), (vec![0, 1, 3], Some((2, 10))));
+        assert_eq!(listed(9, &[]), (vec![0, 1, 2, 3, 4], None));
+    }
 }

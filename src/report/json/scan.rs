@@ -1,6 +1,5 @@
 //! JSON documents of `scan`, `images`, `layers` and `explain`.
 
-use super::omitted::Listed;
 use super::{
     DocumentKind, ExplainDoc, Header, ImageDoc, ImagesDoc, LayerDoc, LayersDoc, ScanDoc, container, fair,
     filesystem, layer, leak, store, totals,
@@ -9,7 +8,7 @@ use crate::app::explain::Explanation;
 use crate::app::scan::ScanResult;
 use crate::model::plan::Target;
 use crate::model::refs::Fair;
-use crate::model::{ImageIx, NodeIx};
+use crate::model::{ContainerIx, ImageIx, Inventory, LeakIx, NodeIx};
 use crate::stores::Scan;
 use crate::stores::lookup::Subject;
 use rayon::prelude::*;
@@ -117,6 +116,27 @@ impl Serialize for LayerList<'_> {
             lines.map_err(Error::custom)?.iter().try_for_each(|line| list.serialize_element(line))?;
         }
         list.end()
+    }
+}
+
+/// Objects that a document lists, each kind in the order of the inventory.
+#[derive(Debug)]
+pub(super) struct Listed {
+    pub(super) images: Vec<ImageIx>,
+    pub(super) layers: Vec<NodeIx>,
+    pub(super) containers: Vec<ContainerIx>,
+    pub(super) leaks: Vec<LeakIx>,
+}
+
+impl Listed {
+    pub(super) fn all(inventory: &Inventory) -> Self {
+        let nodes = inventory.nodes.iter().enumerate().filter(|(_, node)| node.layer.is_some());
+        Self {
+            images: (0..inventory.images.len()).map(ImageIx::from).collect(),
+            layers: nodes.map(|(position, _)| NodeIx::from(position)).collect(),
+            containers: (0..inventory.containers.len()).map(ContainerIx::from).collect(),
+            leaks: (0..inventory.leaks.len()).map(LeakIx::from).collect(),
+        }
     }
 }
 

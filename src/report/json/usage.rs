@@ -6,7 +6,7 @@ use super::build::{filesystem, totals, usage_store};
 use super::parts::{DocumentKind, FilesystemDoc, ForecastDoc, Header, TotalsDoc, UsageStoreDoc};
 use crate::app::diagnosis::{Part, PartKind};
 use crate::app::usage::{DiskUsage, Grouped, Usage};
-use crate::model::growth::GrowthKind;
+use crate::model::comparison::GrowthKind;
 use crate::model::names::string_schema;
 use crate::model::plan::TargetKind;
 use crate::model::refs::{GroupBy, GroupKind, Line, LineKind};

@@ -1,10 +1,11 @@
 //! Text of `diff`: the changes between two scans.
 
-use super::format::{bytes, safe, short_id, signed_bytes};
+use super::format::{bytes, safe, short_id, signed_change};
 use super::screen::Screen;
 use super::table::{Table, heading};
 use crate::model::ARTIFACTS;
-use crate::report::json::{ChangeDoc, DiffDoc, ImageDiffDoc, SumDoc};
+use crate::model::comparison::{BytesChange, ChangeKind};
+use crate::report::json::{ChangeDoc, DiffDoc, ImageDiffDoc};
 
 /// Maximum number of rows of a table on a terminal.
 const ROWS: usize = 15;
@@ -44,7 +45,7 @@ pub fn diff(document: &DiffDoc, screen: &Screen) -> String {
         let label = if is_of_artifacts { "Artifacts of" } else { "Store" };
         sums.row(sum(format!("{label} {}{seen}", safe(&store.place.root)), &store.total));
         for share in store.shares.iter().filter(|share| share.bytes.change_bytes != 0) {
-            let kind = if is_of_artifacts && share.kind == "images" { "artifacts" } else { &share.kind };
+            let kind = if is_of_artifacts && share.kind == "images" { "artifacts" } else { share.kind };
             sums.row(sum(format!("  {kind}"), &share.bytes));
         }
     }
@@ -67,13 +68,8 @@ pub fn diff(document: &DiffDoc, screen: &Screen) -> String {
     out
 }
 
-fn change(change_bytes: i64) -> String {
-    let sign = if change_bytes > 0 { "+" } else { "" };
-    format!("{sign}{}", signed_bytes(change_bytes))
-}
-
-fn sum(name: String, sum: &SumDoc) -> Vec<String> {
-    vec![name, bytes(sum.before_bytes), bytes(sum.after_bytes), change(sum.change_bytes)]
+fn sum(name: String, sum: &BytesChange) -> Vec<String> {
+    vec![name, bytes(sum.before_bytes), bytes(sum.after_bytes), signed_change(sum.change_bytes)]
 }
 
 /// Formats the changed images with what each of them took or freed on the disk.
@@ -82,7 +78,7 @@ fn images(document: &DiffDoc, screen: &Screen) -> String {
     let changed: Vec<_> = document
         .images
         .iter()
-        .filter(|image| image.change != "altered" || image.names_before != image.names_after)
+        .filter(|image| image.change != ChangeKind::Changed || image.names_before != image.names_after)
         .collect();
     let mut table = Table::new(screen, &["IMAGE", "", ">CHANGE", ""]);
     let shown = rows(changed.len(), screen);
@@ -90,18 +86,18 @@ fn images(document: &DiffDoc, screen: &Screen) -> String {
         let (name, word) = naming(image, screen);
         let name = if image.kind == "artifact" { format!("{name} (artifact)") } else { name };
         let note = match (image.change, image.disk_change_bytes) {
-            ("added", 0) => "its layers were there already",
-            ("removed", 0) => "its layers are still used, or count with another image",
+            (ChangeKind::Added, 0) => "its layers were there already",
+            (ChangeKind::Removed, 0) => "its layers are still used, or count with another image",
             _ => "",
         };
-        table.row(vec![name, word.into(), change(image.disk_change_bytes), note.into()]);
+        table.row(vec![name, word.into(), signed_change(image.disk_change_bytes), note.into()]);
     }
     let rest = changed.len() - shown;
     if rest > 0 {
         table.row(vec![format!("and {rest} more"), String::new(), String::new(), String::new()]);
     }
     if !changed.is_empty() {
-        let total = change(document.images_disk_change_bytes);
+        let total = signed_change(document.images_disk_change_bytes);
         table.row(vec!["total on the disk".into(), String::new(), total, String::new()]);
     }
     table.fit(&[3], &[(0, 20)]);
@@ -116,12 +112,12 @@ fn naming(image: &ImageDiffDoc, screen: &Screen) -> (String, &'static str) {
         names => names.iter().map(|name| safe(name)).collect::<Vec<_>>().join(", "),
     };
     match image.change {
-        "removed" => return (named(before), "removed"),
-        "added" => return (named(after), "added"),
+        ChangeKind::Removed => return (named(before), "removed"),
+        ChangeKind::Added => return (named(after), "added"),
         _ => {}
     }
     let word = match (before.is_empty(), after.is_empty()) {
-        _ if before == after => return (named(after), image.change),
+        _ if before == after => return (named(after), image.change.as_str()),
         (true, _) => "tagged",
         (_, true) => "untagged",
         _ => "renamed",
@@ -136,10 +132,10 @@ fn changes(title: &str, all: &[ChangeDoc], screen: &Screen, name: impl Fn(&Chang
     for object in &all[..shown] {
         table.row(vec![
             name(object),
-            object.change.into(),
+            object.change.to_string(),
             bytes(object.bytes.before_bytes),
             bytes(object.bytes.after_bytes),
-            change(object.bytes.change_bytes),
+            signed_change(object.bytes.change_bytes),
         ]);
     }
     table.fit(&[2], &[(0, 20)]);
@@ -162,6 +158,7 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
+    use crate::model::comparison::ScanComparison;
     use crate::model::scan_summary::{
         ComparedScan, Key, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, layer_name,
     };
@@ -213,7 +210,7 @@ mod tests {
                 (Layer, "e", 10, "layer e"),
             ],
         );
-        let document = json::diff(after.taken_at, &before, &after);
+        let document = json::diff(after.taken_at, &ScanComparison { before, after });
         assert_eq!(document.images_disk_change_bytes, 10 * (1 << 20));
         let screen =
             Screen { width: None, unicode: false, truncates: true, notes: true, zone: TimeZone::UTC };

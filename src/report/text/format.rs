@@ -23,6 +23,12 @@ pub(super) fn signed_bytes(number: i64) -> String {
     format!("{sign}{}", bytes(number.unsigned_abs()))
 }
 
+/// Formats a change in bytes, also a growth with its sign.
+pub(super) fn signed_change(number: i64) -> String {
+    let sign = if number > 0 { "+" } else { "" };
+    format!("{sign}{}", signed_bytes(number))
+}
+
 /// Formats the time since `since` in a single unit: `45s`, `12m`, `5h`, `19d`.
 pub fn age(since: Option<Timestamp>, now: Timestamp) -> String {
     age_of(since.map(|since| u64::try_from(now.duration_since(since).as_secs()).unwrap_or(0)))

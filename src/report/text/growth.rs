@@ -3,10 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use super::format::{age_of, bytes, safe, signed_bytes, wrapped};
+use super::format::{age_of, bytes, safe, signed_change, wrapped};
 use super::screen::Screen;
 use super::table::Table;
-use crate::report::json::{FilesystemGrowthDoc, GrowthDoc, GrowthRowDoc};
+use crate::model::comparison::{FilesystemGrowth, GrowthKind, GrowthRow};
+use crate::model::refs::GroupBy;
+use crate::report::json::GrowthDoc;
 
 /// Maximum number of rows of a table on a terminal.
 const ROWS: usize = 15;
@@ -36,7 +38,8 @@ pub fn growth(document: &GrowthDoc, screen: &Screen) -> String {
         let largest = filesystem.rows.first().filter(|row| row.change_bytes > 0);
         // Volumes have no rows of their own.
         let volumes = filesystem.rows.iter().skip(1);
-        let mut volumes = volumes.filter(|row| row.kind == "store_other" && row.change_bytes >= MIN_OTHER);
+        let mut volumes =
+            volumes.filter(|row| row.kind == GrowthKind::Other && row.change_bytes >= MIN_OTHER);
         let notes = largest.into_iter().chain(volumes.next()).filter_map(advice);
         for text in notes.filter(|_| screen.notes) {
             out.push('\n');
@@ -63,7 +66,7 @@ fn warnings(document: &GrowthDoc, screen: &Screen) -> Vec<String> {
         }
     }
     let mut rows = document.filesystems.iter().flat_map(|filesystem| &filesystem.rows);
-    if rows.any(|row| row.kind == "unknown") {
+    if rows.any(|row| row.kind == GrowthKind::Unknown) {
         lines.push(
             "An earlier version of layersweep made the earlier scan, without the users of containers: those that are \
              gone count as unknown."
@@ -73,16 +76,16 @@ fn warnings(document: &GrowthDoc, screen: &Screen) -> Vec<String> {
     lines
 }
 
-fn headline(filesystem: &FilesystemGrowthDoc, document: &GrowthDoc, screen: &Screen) -> String {
+fn headline(filesystem: &FilesystemGrowth, document: &GrowthDoc, screen: &Screen) -> String {
     let since = document.before.taken_at;
     let rate = filesystem.bytes_per_day.map(|per_day| {
         let (rate, unit) = rate(per_day, document.seconds);
-        format!(", {} {unit}", change(rate))
+        format!(", {} {unit}", signed_change(rate))
     });
     format!(
         "Filesystem {}: {} used since {} {}, {} ago{}",
         safe(&filesystem.mount),
-        change(filesystem.used.change_bytes),
+        signed_change(filesystem.used.change_bytes),
         screen.minute(since),
         screen.zone_name(since),
         age_of(u64::try_from(document.seconds).ok()),
@@ -95,40 +98,33 @@ fn rate(per_day: i64, seconds: i64) -> (i64, &'static str) {
     if seconds < DAY { (per_day / 24, "an hour") } else { (per_day, "a day") }
 }
 
-fn change(change_bytes: i64) -> String {
-    let sign = if change_bytes > 0 { "+" } else { "" };
-    format!("{sign}{}", signed_bytes(change_bytes))
-}
-
-fn table(filesystem: &FilesystemGrowthDoc, document: &GrowthDoc, screen: &Screen) -> String {
+fn table(filesystem: &FilesystemGrowth, document: &GrowthDoc, screen: &Screen) -> String {
     let (_, unit) = rate(0, document.seconds);
     let rate_heading = format!(">{}", unit.to_uppercase());
     let has_namespaces = filesystem.rows.iter().any(|row| row.namespace.is_some());
     let has_images = filesystem.rows.iter().any(|row| row.image.is_some());
-    let group_heading = document.by.to_uppercase();
-    let mut headings = vec![if document.by == "container" { "" } else { &group_heading }];
+    let group_heading = document.by.as_str().to_uppercase();
+    let mut headings = vec![if document.by == GroupBy::Container { "" } else { &group_heading }];
     headings.extend(has_namespaces.then_some("NAMESPACE"));
     headings.extend([">FROM", ">TO", ">CHANGE"]);
     headings.extend(filesystem.bytes_per_day.map(|_| rate_heading.as_str()));
     headings.extend(has_images.then_some("IMAGE"));
     let mut table = Table::new(screen, &headings);
-    let used = GrowthRowDoc {
-        kind: "used",
-        name: None,
-        namespace: None,
-        image: None,
+    let used = GrowthRow {
         before_bytes: i64::try_from(filesystem.used.before_bytes).unwrap_or(i64::MAX),
         after_bytes: i64::try_from(filesystem.used.after_bytes).unwrap_or(i64::MAX),
         change_bytes: filesystem.used.change_bytes,
-        bytes_per_day: filesystem.bytes_per_day,
+        ..nameless(filesystem.bytes_per_day)
     };
     let (shown, others) = shown(&filesystem.rows, screen);
-    for row in shown.into_iter().chain(&others).chain([&used]) {
-        let mut cells = vec![name(row, document.by)];
+    let named = shown.into_iter().map(|row| (name(row, document.by), row));
+    let sums = others.iter().map(|(label, row)| (label.clone(), row)).chain([("Used".to_owned(), &used)]);
+    for (name, row) in named.chain(sums) {
+        let mut cells = vec![name];
         cells.extend(has_namespaces.then(|| row.namespace.as_deref().map_or_else(String::new, safe)));
         cells.extend([row.before_bytes, row.after_bytes].map(size));
-        cells.push(change(row.change_bytes));
-        cells.extend(row.bytes_per_day.map(|per_day| change(rate(per_day, document.seconds).0)));
+        cells.push(signed_change(row.change_bytes));
+        cells.extend(row.bytes_per_day.map(|per_day| signed_change(rate(per_day, document.seconds).0)));
         cells.extend(has_images.then(|| row.image.as_deref().map_or_else(String::new, safe)));
         table.row(cells);
     }
@@ -137,29 +133,44 @@ fn table(filesystem: &FilesystemGrowthDoc, document: &GrowthDoc, screen: &Screen
     table.render()
 }
 
-/// Returns the rows to show, and the sum of the others. Rows without a change are not shown; on a terminal, only those
-/// with the largest changes are.
-fn shown<'a>(rows: &'a [GrowthRowDoc], screen: &Screen) -> (Vec<&'a GrowthRowDoc>, Option<GrowthRowDoc>) {
+/// Returns a row without a name, for a sum.
+fn nameless(bytes_per_day: Option<i64>) -> GrowthRow {
+    GrowthRow {
+        kind: GrowthKind::Rest,
+        name: None,
+        namespace: None,
+        image: None,
+        before_bytes: 0,
+        after_bytes: 0,
+        change_bytes: 0,
+        bytes_per_day,
+    }
+}
+
+/// Returns the rows to show, and the sum of the others with its label. Rows without a change are not shown; on a
+/// terminal, only those with the largest changes are.
+fn shown<'a>(rows: &'a [GrowthRow], screen: &Screen) -> (Vec<&'a GrowthRow>, Option<(String, GrowthRow)>) {
     let change = |position: &usize| rows[*position].change_bytes.unsigned_abs();
     let mut largest: Vec<_> = (0..rows.len()).filter(|position| change(position) > 0).collect();
     largest.sort_by_key(|position| Reverse(change(position)));
     largest.truncate(if screen.width.is_some() { ROWS } else { usize::MAX });
     let largest: HashSet<_> = largest.into_iter().collect();
-    let (shown, others): (Vec<_>, Vec<_>) = (0..rows.len()).partition(|position| largest.contains(position));
-    let [shown, others] = [shown, others]
-        .map(|positions| positions.into_iter().map(|position| &rows[position]).collect::<Vec<_>>());
-    let sum = |field: fn(&GrowthRowDoc) -> i64| {
-        others.iter().fold(0, |sum: i64, row| sum.saturating_add(field(row)))
-    };
-    let others = (!others.is_empty()).then(|| GrowthRowDoc {
-        kind: "others",
-        name: Some(others.len().to_string()),
-        namespace: None,
-        image: None,
-        before_bytes: sum(|row| row.before_bytes),
-        after_bytes: sum(|row| row.after_bytes),
-        change_bytes: sum(|row| row.change_bytes),
-        bytes_per_day: others[0].bytes_per_day.map(|_| sum(|row| row.bytes_per_day.unwrap_or(0))),
+    let (mut shown, mut others) = (Vec::new(), Vec::new());
+    for (position, row) in rows.iter().enumerate() {
+        if largest.contains(&position) { shown.push(row) } else { others.push(row) }
+    }
+    let sum =
+        |field: fn(&GrowthRow) -> i64| others.iter().fold(0, |sum: i64, row| sum.saturating_add(field(row)));
+    let label = if others.len() == 1 { "(1 other)".into() } else { format!("({} others)", others.len()) };
+    let others = others.first().map(|first| {
+        let bytes_per_day = first.bytes_per_day.map(|_| sum(|row| row.bytes_per_day.unwrap_or(0)));
+        let row = GrowthRow {
+            before_bytes: sum(|row| row.before_bytes),
+            after_bytes: sum(|row| row.after_bytes),
+            change_bytes: sum(|row| row.change_bytes),
+            ..nameless(bytes_per_day)
+        };
+        (label, row)
     });
     (shown, others)
 }
@@ -169,35 +180,32 @@ fn size(number: i64) -> String {
     u64::try_from(number).map_or_else(|_| "-".to_owned(), bytes)
 }
 
-fn name(row: &GrowthRowDoc, by: &str) -> String {
+fn name(row: &GrowthRow, by: GroupBy) -> String {
     let name = row.name.as_deref().map(safe).unwrap_or_default();
-    match (row.kind, by) {
-        ("container", _) => format!("container {name}"),
-        ("images", _) if name.is_empty() => "images without a name".into(),
-        ("images", _) => format!("images of {name}"),
-        ("group", _) => name,
-        ("unnamed", "namespace") => "(no namespace)".into(),
-        ("unnamed", _) => "<none>".into(),
-        ("several", _) => format!("(images of several {by}s)"),
-        ("unused", _) => "(unused images)".into(),
-        ("unknown", _) => "(unknown)".into(),
-        ("build_cache", _) => "(build cache)".into(),
-        ("leaks", _) => "(leaks)".into(),
-        ("metadata", _) => "(store metadata)".into(),
-        ("store_other", _) => "(other files in stores)".into(),
-        ("not_in_store", _) => "(outside the stores)".into(),
-        ("rest", _) => "(image records, shared files)".into(),
-        ("others", _) if name == "1" => "(1 other)".into(),
-        ("others", _) => format!("({name} others)"),
-        _ => "Used".into(),
+    match row.kind {
+        GrowthKind::Container => format!("container {name}"),
+        GrowthKind::Images if name.is_empty() => "images without a name".into(),
+        GrowthKind::Images => format!("images of {name}"),
+        GrowthKind::Group => name,
+        GrowthKind::Unnamed if by == GroupBy::Namespace => "(no namespace)".into(),
+        GrowthKind::Unnamed => "<none>".into(),
+        GrowthKind::Several => format!("(images of several {by}s)"),
+        GrowthKind::Unused => "(unused images)".into(),
+        GrowthKind::Unknown => "(unknown)".into(),
+        GrowthKind::BuildCache => "(build cache)".into(),
+        GrowthKind::Leaks => "(leaks)".into(),
+        GrowthKind::Metadata => "(store metadata)".into(),
+        GrowthKind::Other => "(other files in stores)".into(),
+        GrowthKind::Outside => "(outside the stores)".into(),
+        GrowthKind::Rest => "(image records, shared files)".into(),
     }
 }
 
 /// Returns the next step for the row that grew most.
-fn advice(row: &GrowthRowDoc) -> Option<String> {
+fn advice(row: &GrowthRow) -> Option<String> {
     let name = row.name.as_deref().map(safe).unwrap_or_default();
     Some(match row.kind {
-        "container" => {
+        GrowthKind::Container => {
             // Only Kubernetes has the limit.
             let limit = if row.namespace.is_some() { ", or limit its ephemeral-storage" } else { "" };
             format!(
@@ -205,14 +213,16 @@ fn advice(row: &GrowthRowDoc) -> Option<String> {
                  delete files in it, or the container. Give it a volume{limit}."
             )
         }
-        "images" => "`layersweep gc --dry-run` shows which images can be deleted.".into(),
-        "group" => format!("`--by container` shows the containers and images of {name} one by one."),
-        "leaks" => "`layersweep sweep` lists the leaks.".into(),
-        "store_other" => {
+        GrowthKind::Images => "`layersweep gc --dry-run` shows which images can be deleted.".into(),
+        GrowthKind::Group => {
+            format!("`--by container` shows the containers and images of {name} one by one.")
+        }
+        GrowthKind::Leaks => "`layersweep sweep` lists the leaks.".into(),
+        GrowthKind::Other => {
             "Volumes of podman are among the other files in stores: `layersweep report` names the volumes."
                 .into()
         }
-        "not_in_store" => "`layersweep report` shows the files outside the stores.".into(),
+        GrowthKind::Outside => "`layersweep report` shows the files outside the stores.".into(),
         _ => return None,
     })
 }
@@ -224,14 +234,15 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
-    use crate::report::json::{DocumentKind, Header, SumDoc, TakenDoc};
+    use crate::model::comparison::BytesChange;
+    use crate::report::json::{DocumentKind, Header, TakenDoc};
 
     const MIB: i64 = 1 << 20;
 
-    fn row(kind: &'static str, name: Option<&str>, mib: [i64; 2]) -> GrowthRowDoc {
+    fn row(kind: GrowthKind, name: Option<&str>, mib: [i64; 2]) -> GrowthRow {
         let [before_bytes, after_bytes] = mib.map(|mib| mib * MIB);
-        let is_container = kind == "container";
-        GrowthRowDoc {
+        let is_container = kind == GrowthKind::Container;
+        GrowthRow {
             kind,
             name: name.map(str::to_owned),
             namespace: is_container.then(|| "shop".to_owned()),
@@ -244,11 +255,11 @@ mod tests {
     }
 
     /// Formats rows that six hours lie between.
-    fn shown(rows: Vec<GrowthRowDoc>, width: Option<usize>) -> String {
+    fn shown(rows: Vec<GrowthRow>, width: Option<usize>) -> String {
         let taken_at: Timestamp = "2026-11-26T09:00:00Z".parse().unwrap();
         let taken = |id: &str| TakenDoc { id: id.into(), taken_at, complete: true };
-        let sum = |field: fn(&GrowthRowDoc) -> i64| rows.iter().map(field).sum::<i64>();
-        let used = SumDoc {
+        let sum = |field: fn(&GrowthRow) -> i64| rows.iter().map(field).sum::<i64>();
+        let used = BytesChange {
             before_bytes: sum(|row| row.before_bytes).try_into().unwrap(),
             after_bytes: sum(|row| row.after_bytes).try_into().unwrap(),
             change_bytes: sum(|row| row.change_bytes),
@@ -256,13 +267,13 @@ mod tests {
         let document = GrowthDoc {
             header: Header { schema_version: 1, kind: DocumentKind::UsageGrowth, generated_at: taken_at },
             complete: true,
-            by: "container",
+            by: GroupBy::Container,
             since: taken_at,
             before: taken("s1"),
             after: taken("now"),
             begins_later: false,
             seconds: 6 * 3600,
-            filesystems: vec![FilesystemGrowthDoc {
+            filesystems: vec![FilesystemGrowth {
                 mount: "/var".into(),
                 bytes_per_day: Some(used.change_bytes * 4),
                 used,
@@ -276,11 +287,11 @@ mod tests {
     #[test]
     fn growing_container_is_named_first() {
         let rows = vec![
-            row("container", Some("web-0/app"), [1024, 18_432]),
-            row("images", Some("quay.io/app"), [2048, 2560]),
-            row("metadata", None, [1, 1]),
-            row("container", Some("evil\u{1b}[31m\u{202e}"), [12, 0]),
-            row("rest", None, [-2, -1]),
+            row(GrowthKind::Container, Some("web-0/app"), [1024, 18_432]),
+            row(GrowthKind::Images, Some("quay.io/app"), [2048, 2560]),
+            row(GrowthKind::Metadata, None, [1, 1]),
+            row(GrowthKind::Container, Some("evil\u{1b}[31m\u{202e}"), [12, 0]),
+            row(GrowthKind::Rest, None, [-2, -1]),
         ];
         let expected = "\
 Filesystem /var: +17.5 GiB used since 2026-11-26 09:00 UTC, 6h ago, +2.9 GiB an hour
@@ -298,7 +309,7 @@ files in it, or the container. Give it a volume, or limit its ephemeral-storage.
 ";
         assert_eq!(shown(rows, None), expected);
         // A container of podman.
-        let alone = GrowthRowDoc { namespace: None, ..row("container", Some("db"), [0, 40]) };
+        let alone = GrowthRow { namespace: None, ..row(GrowthKind::Container, Some("db"), [0, 40]) };
         assert!(shown(vec![alone], None).ends_with("or the container. Give it a volume.\n"));
     }
 
@@ -307,16 +318,19 @@ files in it, or the container. Give it a volume, or limit its ephemeral-storage.
         let text =
             "Volumes of podman are among the other files in stores: `layersweep report` names the volumes.\n";
         for (other, is_mentioned) in [(30, true), (0, false)] {
-            let rows = vec![row("container", Some("db"), [0, 40]), row("store_other", None, [0, other])];
+            let rows = vec![
+                row(GrowthKind::Container, Some("db"), [0, 40]),
+                row(GrowthKind::Other, None, [0, other]),
+            ];
             assert_eq!(shown(rows, None).ends_with(text), is_mentioned);
         }
-        assert!(shown(vec![row("store_other", None, [0, 1])], None).ends_with(text));
+        assert!(shown(vec![row(GrowthKind::Other, None, [0, 1])], None).ends_with(text));
     }
 
     #[test]
     fn terminal_shows_largest_changes() {
-        let rows =
-            (0..10_000).map(|number| row("container", Some(&format!("c{number}")), [100, 10_099 - number]));
+        let rows = (0..10_000)
+            .map(|number| row(GrowthKind::Container, Some(&format!("c{number}")), [100, 10_099 - number]));
         let text = shown(rows.collect(), Some(80));
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         let containers: Vec<_> = text.lines().filter(|line| line.starts_with("container ")).collect();
@@ -325,7 +339,7 @@ files in it, or the container. Give it a volume, or limit its ephemeral-storage.
         assert!(text.contains("\n(9985 others) "), "{text}");
         assert_eq!(shown(vec![], Some(80)).lines().count(), 4);
         // Equal changes.
-        let rows = (0..20).map(|number| row("container", Some(&format!("c{number}")), [100, 105]));
+        let rows = (0..20).map(|number| row(GrowthKind::Container, Some(&format!("c{number}")), [100, 105]));
         let text = shown(rows.collect(), Some(80));
         let containers: Vec<_> = text.lines().filter(|line| line.starts_with("container ")).collect();
         assert_eq!(containers.len(), ROWS, "{text}");

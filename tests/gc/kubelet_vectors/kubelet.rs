@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use layersweep::model::plan::Reason;
 use layersweep::policy::kubelet::{
     CollectorReport, FsStats, KubeletFailure, KubeletPolicy, KubeletRecord, ListedContainer, ListedImage,
-    Manager, Runtime, RuntimeError,
+    Manager, Runtime,
 };
 
 use super::rows::{Container, Counters, Expect, Fs, Image, ImagesRow, Operation, PolicyFields, RecordFields};
@@ -225,12 +225,12 @@ impl Fake {
     }
 }
 
-fn failed() -> RuntimeError {
-    RuntimeError("the row says so".into())
+fn failed() -> String {
+    "the row says so".into()
 }
 
 impl Runtime for Fake {
-    fn list_images(&mut self) -> Result<Vec<ListedImage>, RuntimeError> {
+    fn list_images(&mut self) -> Result<Vec<ListedImage>, String> {
         if self.images_fail {
             return Err(failed());
         }
@@ -243,7 +243,7 @@ impl Runtime for Fake {
         Ok(listed.collect())
     }
 
-    fn list_containers(&mut self) -> Result<Vec<ListedContainer>, RuntimeError> {
+    fn list_containers(&mut self) -> Result<Vec<ListedContainer>, String> {
         if self.pods_fail {
             return Err(failed());
         }
@@ -255,7 +255,7 @@ impl Runtime for Fake {
         Ok(listed.collect())
     }
 
-    fn image_filesystem(&mut self) -> Result<FsStats, RuntimeError> {
+    fn image_filesystem(&mut self) -> Result<FsStats, String> {
         match self.fs {
             Some(fs) if !fs.error => {
                 Ok(FsStats { capacity_bytes: fs.capacity_bytes, available_bytes: fs.available_bytes })
@@ -264,12 +264,12 @@ impl Runtime for Fake {
         }
     }
 
-    fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), RuntimeError> {
+    fn remove_image(&mut self, id: &str, handler: &str) -> Result<(), String> {
         let keyed = self.by_handler;
         self.attempted.push(if handler.is_empty() { id.to_owned() } else { format!("{id},{handler}") });
         let is_removed = |image: &Image| image.id == id && (!keyed || image.runtime_handler == handler);
         if !self.images.iter().any(is_removed) {
-            return Err(RuntimeError(format!("there is no image {id}")));
+            return Err(format!("there is no image {id}"));
         }
         if self.images.iter().any(|image| is_removed(image) && image.remove_error) {
             return Err(failed());

@@ -107,7 +107,7 @@ function footer() {
     link.click();
     setTimeout(() => URL.revokeObjectURL(url), 10000);
   } } });
-  foot.append(el('p', null, OMITTED ? 'The data of this page is in this file; all of it is printed with ' : 'The whole document is in this file, as it is printed with ',
+  foot.append(el('p', null, OTHERS.length ? 'The data of this page is in this file; all of it is printed with ' : 'The whole document is in this file, as it is printed with ',
     el('code', { text: '--format json' }), ' instead of ', el('code', { text: '--html' }), '. ', save),
     el('p', null, 'On a terminal: ', el('code', { text: "sed -n '/id=\"report\">$/{n;p;q}' report.html | jq ." })),
     el('p', { class: 'note', text: 'The page loads nothing and sends nothing. The layouts are computed by d3-hierarchy (ISC licence, Mike Bostock).' }));

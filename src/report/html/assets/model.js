@@ -3,10 +3,10 @@
 const REPORT = JSON.parse(document.getElementById('report').textContent);
 const SCAN = REPORT.scan;
 
-// Of a large store the page lists the largest objects only, and sums the rest.
-const OMITTED = REPORT.omitted || null;
-const NOTHING = { count: 0, bytes: 0, largest_bytes: 0 };
-function rest(kind) { return OMITTED ? OMITTED[kind] : NOTHING; }
+// Of a large store the page lists the largest objects only, and sums the others of each kind.
+const OTHERS = REPORT.others || [];
+const NOTHING = { count: 0, bytes: 0 };
+function rest(kind) { return OTHERS.find(row => row.kind === kind) || NOTHING; }
 
 function key(store, id) { return store + '\n' + id; }
 
@@ -58,8 +58,8 @@ function shade(layer, leak) {
 const SHADES = [['r1', '1 image or container'], ['r2', '2–3'], ['r3', '4–7'], ['r4', '8–15'], ['r5', '16 or more'],
   ['leak', 'none: a leak'], ['more', 'many small ones'], ['group', 'store or group']];
 
-// The forest of layers: stores at the top, in them every chain from its base on. Each layer is in it
-// exactly once, whatever its record says of its parent.
+// The forest of layers: stores at the top, in them every chain from its base on. Each listed layer is in it
+// exactly once, whatever its record says of its parent; the layers that are not listed are one cell.
 function buildForest(model) {
   const stores = new Map();
   const storeNode = root => {
@@ -81,11 +81,7 @@ function buildForest(model) {
     const leak = model.leaks.get(at);
     nodes.set(at, { kind: 'layer', layer, leak, own: layer.bytes, shade: shade(layer, leak), label: layerLabel(model, layer), children: [] });
   }
-  const bases = new Map((OMITTED ? OMITTED.bases : []).map(one => [key(one.store, one.layer), one.base]));
-  const parentOf = layer => {
-    const at = key(layer.store, layer.id), parent = bases.has(at) ? bases.get(at) : layer.parent;
-    return parent === null ? undefined : nodes.get(key(layer.store, parent));
-  };
+  const parentOf = layer => layer.parent === null ? undefined : nodes.get(key(layer.store, layer.parent));
   // Records may name each other as parents: each chain is followed once, and a ring is cut.
   const state = new Map();
   const hang = (start) => {
@@ -110,17 +106,16 @@ function buildForest(model) {
     group(leak.store, 'Leaks outside the chains', 'on the disk, but in no record').children.push(
       { kind: 'leak', leak, own: leak.bytes, shade: 'leak', label: safe(leak.class) + ' ' + shortId(leak.id), children: [] });
   }
-  for (const one of OMITTED ? OMITTED.groups : []) {
-    const on = one.base === null ? undefined : nodes.get(key(one.store, one.base));
-    const place = on || (one.kind === 'blob' ? group(one.store, 'Content blobs', 'what was pulled, as it came')
-      : one.kind === 'leak' ? group(one.store, 'Leaks outside the chains', 'on the disk, but in no record') : storeNode(one.store));
-    const word = one.kind === 'leak' ? 'smaller leak' : 'smaller layer';
-    place.children.push({ kind: 'rest', shade: 'more', own: one.bytes, count: one.count, label: many(one.count, word), children: [] });
-  }
   const top = [...stores.values()];
   for (const store of top) { store.children.push(...store.groups.values()); delete store.groups; }
-  if (top.length === 1) return top[0];
-  return { kind: 'group', shade: 'group', own: 0, label: 'All stores', note: '', children: top };
+  const root = top.length === 1 ? top[0] : { kind: 'group', shade: 'group', own: 0, label: 'All stores', note: '', children: top };
+  root.children.push(...restCell('layers', 'smaller layer'));
+  return root;
+}
+
+function restCell(kind, one) {
+  const { count, bytes } = rest(kind);
+  return count ? [{ kind: 'rest', shade: 'more', own: bytes, count, label: many(count, one), children: [] }] : [];
 }
 
 // registry / repository / tag of a reference, as the runtimes read it.
@@ -164,7 +159,6 @@ function buildNames() {
     repository.children.push({ kind: 'image', image, own: image.exclusive_bytes, shade: standing(image),
       label: safe(name.tag), children: [] });
   }
-  const more = rest('images');
   // A repository with one tag is drawn as one.
   for (const registry of root.children) {
     registry.children = registry.children.map(repository => {
@@ -174,6 +168,6 @@ function buildNames() {
       return only;
     });
   }
-  if (more.count) root.children.push({ kind: 'rest', shade: 'more', own: more.bytes, count: more.count, label: many(more.count, 'smaller image'), children: [] });
+  root.children.push(...restCell('images', 'smaller image'));
   return root;
 }

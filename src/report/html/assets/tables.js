@@ -5,7 +5,7 @@ function includes(...texts) {
 }
 
 function tables(model) {
-  const node = section('tables', 'Tables', (OMITTED ? 'The largest of each kind; what is smaller is summed in the last row.' : 'The whole lists, the largest first.')
+  const node = section('tables', 'Tables', (OTHERS.length ? 'The largest of each kind; what is smaller is summed in the last row.' : 'The whole lists, the largest first.')
     + ' The columns sort, the fields filter; hover to see exact bytes.');
   const part = (id, title, rows, options, rest = NOTHING) => {
     const h3 = el('h3', { text: title + ' (' + count(rows.length + rest.count) + ')' });
@@ -95,13 +95,13 @@ function tables(model) {
 // What is not listed of a kind, next to its table or picture.
 function omittedNote(listed, rest, one) {
   return 'Listed are the largest ' + count(listed) + ' of ' + many(listed + rest.count, one) + '. The other ' + count(rest.count) + ' hold ' + bytes(rest.bytes)
-    + ' together, at most ' + bytes(rest.largest_bytes) + ' each; all sums include them. The whole list: layersweep report --format json.';
+    + ' together; all sums include them. The whole list: layersweep report --format json.';
 }
 
 function layerUsers(model, layer, most) {
   const names = layer.images.slice(0, most).map(id => imageTitle(model, layer.store, id))
     .concat(layer.containers.slice(0, Math.max(0, most - layer.images.length)).map(id => containerTitle(model, layer.store, id)));
-  const all = Math.max(layer.images.length + layer.containers.length, OMITTED ? layer.refcount : 0);
+  const all = Math.max(layer.images.length + layer.containers.length, OTHERS.length ? layer.refcount : 0);
   if (!all) return 'nobody';
   return names.join(', ') + (all > names.length ? ' and ' + count(all - names.length) + ' more' : '');
 }

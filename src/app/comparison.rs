@@ -1,8 +1,9 @@
-//! `diff`: compares two scans that were kept, are read from files or are made now.
+//! `diff` and `usage --since`: two scans that were kept, are read from files or are made now.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::database::Database;
@@ -12,11 +13,12 @@ use super::request::Request;
 use super::{kept_scans, scan};
 use crate::history::Access;
 use crate::history::kept_scans::{self as history, Missing, ScanName};
+use crate::model::comparison::ScanComparison;
 use crate::model::scan_summary::{ComparedScan, SummaryStore};
 
 /// Source of a scan.
 #[derive(Debug)]
-pub enum DiffSource {
+pub enum ScanSource {
     /// A new scan, which is not kept.
     Now,
     /// A kept scan: its name as the user typed it, and as parsed.
@@ -25,7 +27,7 @@ pub enum DiffSource {
     Read(ComparedScan),
 }
 
-impl DiffSource {
+impl ScanSource {
     fn is_now(&self) -> bool {
         matches!(self, Self::Now)
     }
@@ -35,15 +37,6 @@ impl DiffSource {
     }
 }
 
-/// Two scans of one node, ready to be compared.
-#[derive(Debug)]
-pub struct Pair {
-    /// The scan that the user named first.
-    pub before: ComparedScan,
-    /// The scan that the user named second.
-    pub after: ComparedScan,
-}
-
 /// Loads or makes both scans.
 ///
 /// # Errors
@@ -51,9 +44,9 @@ pub struct Pair {
 pub fn pair(
     request: &Request,
     observer: &dyn Observer,
-    before: DiffSource,
-    after: DiffSource,
-) -> Result<Pair, Error> {
+    before: ScanSource,
+    after: ScanSource,
+) -> Result<ScanComparison, Error> {
     let is_any_read = before.is_read() || after.is_read();
     let first_is_now = before.is_now();
     let is_partial = (first_is_now || after.is_now()) && request.names_stores;
@@ -70,26 +63,19 @@ pub fn pair(
     } else if is_partial {
         before.summary.retain_common(&after.summary);
     }
-    Ok(Pair { before, after })
+    Ok(ScanComparison { before, after })
 }
 
 fn obtain(
     request: &Request,
     observer: &dyn Observer,
-    source: DiffSource,
+    source: ScanSource,
     database: &mut Option<Database>,
 ) -> Result<ComparedScan, Error> {
     let (word, name) = match source {
-        DiffSource::Read(taken) => return Ok(taken),
-        DiffSource::Now => {
-            let scan = scan::scan(request, observer)?.scan;
-            return Ok(ComparedScan {
-                id: "now".into(),
-                taken_at: scan.taken_at,
-                summary: kept_scans::of(&scan),
-            });
-        }
-        DiffSource::Kept(word, name) => (word, name),
+        ScanSource::Read(taken) => return Ok(taken),
+        ScanSource::Now => return now(request, observer),
+        ScanSource::Kept(word, name) => (word, name),
     };
     let database = match database {
         Some(database) => database,
@@ -99,6 +85,39 @@ fn obtain(
     let found =
         history::find(&scans, &name).map_err(|missing| no_such_scan(&word, &missing, database.unreadable))?;
     database.read(|connection| history::load(connection, found))
+}
+
+/// Makes a scan, which is not kept.
+fn now(request: &Request, observer: &dyn Observer) -> Result<ComparedScan, Error> {
+    let scan = scan::scan(request, observer)?.scan;
+    Ok(ComparedScan { id: "now".into(), taken_at: scan.taken_at, summary: kept_scans::of(&scan) })
+}
+
+/// Scans, and compares with the last kept scan that had begun at the time `since`, or else with the oldest.
+///
+/// # Errors
+/// When no scan is kept, or as [`crate::app::scan::scan`].
+pub fn since(request: &Request, observer: &dyn Observer, since: Timestamp) -> Result<ScanComparison, Error> {
+    let database = Database::open(request, Access::Read)?.warn(observer);
+    let kept = database.read(history::all)?;
+    let begun = history::find(&kept, &ScanName::At(since)).ok();
+    let found = begun.or_else(|| kept.iter().min_by_key(|scan| scan.at));
+    let found = found.ok_or_else(|| {
+        if database.unreadable {
+            Error::failed("the records cannot be read, so what grew is unknown")
+                .hint("`layersweep doctor` shows what is wrong with them")
+        } else {
+            Error::failed("no scan is kept, so what grew is unknown")
+                .hint("`layersweep scan` keeps one; the package's timer does so every five minutes")
+        }
+    })?;
+    let mut before = database.read(|connection| history::load(connection, found))?;
+    let after = now(request, observer)?;
+    // A store that the new scan did not read has not shrunk.
+    if request.names_stores {
+        before.summary.retain_common(&after.summary);
+    }
+    Ok(ScanComparison { before, after })
 }
 
 fn no_such_scan(word: &str, missing: &Missing, unreadable: bool) -> Error {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::scan_summary::layer_name;
+use crate::model::scan_summary::{ComparedScan, layer_name};
 
 fn entry(bytes: u64, name: &str) -> SummaryEntry {
     SummaryEntry { bytes, extra: 0, name: name.to_owned() }
@@ -44,15 +44,24 @@ fn user(name: &str, namespace: &str, image: &str) -> ContainerUser {
     }
 }
 
-fn rows(before: &ScanSummary, after: &ScanSummary, by: GroupBy) -> Vec<String> {
-    let grown = growth(before, after, by);
+fn growth(before: &ScanSummary, after: &ScanSummary, by: GroupBy) -> FilesystemGrowth {
+    let [before, after] = [before, after].map(|summary| ComparedScan {
+        id: String::new(),
+        taken_at: jiff::Timestamp::UNIX_EPOCH,
+        summary: summary.clone(),
+    });
+    let mut grown = ScanComparison { before, after }.growth(by);
     assert_eq!(grown.len(), 1, "{grown:?}");
+    grown.remove(0)
+}
+
+fn rows(before: &ScanSummary, after: &ScanSummary, by: GroupBy) -> Vec<String> {
     let row = |row: &GrowthRow| {
-        let (namespace, image) =
-            (row.namespace.as_deref().unwrap_or("-"), row.image.as_deref().unwrap_or("-"));
-        format!("{} {} {namespace} {image} {} -> {}", row.kind, row.name, row.before, row.after)
+        let [name, namespace, image] = [(&row.name, ""), (&row.namespace, "-"), (&row.image, "-")]
+            .map(|(text, none)| text.as_deref().unwrap_or(none));
+        format!("{} {name} {namespace} {image} {} -> {}", row.kind, row.before_bytes, row.after_bytes)
     };
-    grown[0].rows.iter().map(row).collect()
+    growth(before, after, by).rows.iter().map(row).collect()
 }
 
 /// A week: `writer` was restarted and writes, the image `old` was deleted, `new` was pulled on the base of `app`, a
@@ -205,12 +214,13 @@ proptest! {
     fn rows_add_up_to_used_bytes(before in any_scan(), after in any_scan()) {
         for by in GroupBy::ALL {
             let grown = growth(&before, &after, *by);
-            let sum = |field: fn(&GrowthRow) -> i64| grown[0].rows.iter().map(field).sum::<i64>();
-            prop_assert_eq!(sum(|row| row.before), i64::try_from(grown[0].used_before).unwrap());
-            prop_assert_eq!(sum(|row| row.after), i64::try_from(grown[0].used_after).unwrap());
-            let rest = grown[0].rows.iter().position(|row| row.kind == GrowthKind::Rest);
-            prop_assert!(rest.is_none_or(|position| position + 1 == grown[0].rows.len()));
+            let sum = |field: fn(&GrowthRow) -> i64| grown.rows.iter().map(field).sum::<i64>();
+            prop_assert_eq!(sum(|row| row.before_bytes), i64::try_from(grown.used.before_bytes).unwrap());
+            prop_assert_eq!(sum(|row| row.after_bytes), i64::try_from(grown.used.after_bytes).unwrap());
+            let rest = grown.rows.iter().position(|row| row.kind == GrowthKind::Rest);
+            prop_assert!(rest.is_none_or(|position| position + 1 == grown.rows.len()));
         }
-        prop_assert!(growth(&before, &before, GroupBy::Container)[0].rows.iter().all(|row| row.change() == 0));
+        let unchanged = growth(&before, &before, GroupBy::Container);
+        prop_assert!(unchanged.rows.iter().all(|row| row.change_bytes == 0));
     }
 }

@@ -1,21 +1,25 @@
-//! Growth between two scans, divided among the objects that grew. Pure.
+//! Growth between two scans, divided among the containers and images that grew.
 //!
 //! The rows of a filesystem add up to its used bytes, before and after. A container has its own files and its writable
 //! layer. A layer that images reach counts for the first of them. If both scans contain a layer or container, it is in
 //! the row of its present user in both: so a row grows only by bytes that came, not because a pod began to use an image
 //! that was there, and not because a tag moved.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use super::display::short_reference;
-use super::names::names;
-use super::reference::{registry, repository};
-use super::refs::GroupBy;
-use super::scan_summary::{
+use serde::Serialize;
+
+use super::super::display::short_reference;
+use super::super::names::names;
+use super::super::reference::{registry, repository};
+use super::super::refs::GroupBy;
+use super::super::scan_summary::{
     ContainerUser, Key, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, pod_container,
     split_layer_name, split_names,
 };
+use super::changes::{BytesChange, ScanComparison};
 
 names! {
     /// Kind of a row of growth, or of a row of fair shares by group.
@@ -47,37 +51,50 @@ names! {
     }
 }
 
-/// One row: bytes in both scans.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Minimum time between two scans for a rate.
+const RATE_SECONDS: i64 = 3600;
+const DAY_SECONDS: i64 = 86_400;
+
+/// Row of a filesystem's growth.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "GrowthRowDoc"))]
 pub struct GrowthRow {
+    /// `container` (its own files and writable layer) and `images` of a repository, by container; `group`
+    /// with a name; `none` for images without a name, and for containers without a namespace; `several` for
+    /// images that several groups use, and `unused` for those that no container uses, by namespace and owner;
+    /// `unknown` for what only a scan of an earlier version contains, which has no groups; `build_cache`,
+    /// `leaks`, `metadata` and `store_other` in the stores; `not_in_store`; `rest` for records of images and
+    /// for files that several layers share.
     pub kind: GrowthKind,
-    /// Name of the container, repository or group; empty for other kinds.
-    pub name: String,
-    /// Namespace of a container.
+    /// Name of the container (`POD/CONTAINER`), repository or group; null for other kinds, and for images
+    /// without a name.
+    pub name: Option<String>,
+    /// Namespace of a container; null for other kinds.
     pub namespace: Option<String>,
-    /// Name of a container's image.
+    /// Name of a container's image; null for other kinds.
     pub image: Option<String>,
-    /// Bytes in the first scan. The rows [`GrowthKind::Outside`] and [`GrowthKind::Rest`] may be below 0, since `du`
-    /// counts extents that files share in each file.
-    pub before: i64,
-    pub after: i64,
+    /// Bytes in the first scan. Like `after_bytes`, below 0 only in the rows `not_in_store` and `rest`, if
+    /// files share extents or inodes, or if a store is on several filesystems.
+    pub before_bytes: i64,
+    /// Bytes in the second scan.
+    pub after_bytes: i64,
+    /// Second minus first.
+    pub change_bytes: i64,
+    /// Change in a day at this rate; null for scans within an hour.
+    pub bytes_per_day: Option<i64>,
 }
 
-impl GrowthRow {
-    #[must_use]
-    pub fn change(&self) -> i64 {
-        self.after.saturating_sub(self.before)
-    }
-}
-
-/// Growth of a filesystem that both scans contain.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Growth of a filesystem. Bytes and changes of the rows add up to those in `used`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "FilesystemGrowthDoc"))]
 pub struct FilesystemGrowth {
-    /// Mount point, as on the node.
+    /// Mount point.
     pub mount: String,
-    pub used_before: u64,
-    pub used_after: u64,
-    /// Rows with bytes: the largest growth first, the largest decrease last, then [`GrowthKind::Rest`].
+    /// Used bytes of the filesystem.
+    pub used: BytesChange,
+    /// Change of the used bytes in a day at this rate; null for scans within an hour.
+    pub bytes_per_day: Option<i64>,
+    /// Rows, also those without a change: the largest growth first, the largest decrease last, then `rest`.
     pub rows: Vec<GrowthRow>,
 }
 
@@ -88,58 +105,73 @@ fn key(kind: GrowthKind, name: &str) -> RowKey {
     (kind, name.to_owned(), None)
 }
 
-/// Divides the growth of each filesystem that both scans contain. A store counts on the filesystem of its root.
-#[must_use]
-pub fn growth(before: &ScanSummary, after: &ScanSummary, by: GroupBy) -> Vec<FilesystemGrowth> {
-    let scans = [before, after].map(Indexed::new);
-    let division = Division::new(&scans[0], &scans[1], by);
-    let used = [before, after].map(filesystems);
-    let mounts: BTreeSet<&str> = used.iter().flat_map(|used| used.keys().copied()).collect();
-    let mut rows: BTreeMap<(&str, RowKey), [i64; 2]> = BTreeMap::new();
-    for (position, scan) in scans.iter().enumerate() {
-        let mut add = |mount, key, bytes: i64| {
-            let sum = &mut rows.entry((mount, key)).or_default()[position];
-            *sum = sum.saturating_add(bytes);
-        };
-        for (mount, bytes) in &used[position] {
-            add(*mount, key(GrowthKind::Outside, ""), signed(*bytes));
-        }
-        for (entry_key, entry) in &scan.summary.entries {
-            let Some(mount) = mount_of(&mounts, &entry_key.place) else { continue };
-            let bytes = signed(entry.bytes);
-            if entry_key.kind == SummaryKind::Share {
-                add(mount, key(share(&entry_key.id), ""), bytes);
-                add(mount, key(GrowthKind::Outside, ""), -bytes);
-            } else if let Some(row) = division.row(scan, entry_key, entry) {
-                add(mount, row, bytes);
-                // The parts of the shares of images and containers that remain.
-                add(mount, key(GrowthKind::Rest, ""), -bytes);
+impl ScanComparison {
+    /// Divides the growth of each filesystem that both scans contain. A store counts on the filesystem of its root.
+    #[must_use]
+    pub fn growth(&self, by: GroupBy) -> Vec<FilesystemGrowth> {
+        let summaries = [&self.before.summary, &self.after.summary];
+        let per_day = |change_bytes| per_day(change_bytes, self.seconds());
+        let scans = summaries.map(Indexed::new);
+        let division = Division::new(&scans[0], &scans[1], by);
+        let used = summaries.map(filesystems);
+        let mounts: BTreeSet<&str> = used.iter().flat_map(|used| used.keys().copied()).collect();
+        let mut rows: BTreeMap<(&str, RowKey), [i64; 2]> = BTreeMap::new();
+        for (position, scan) in scans.iter().enumerate() {
+            let mut add = |mount, key, bytes: i64| {
+                let sum = &mut rows.entry((mount, key)).or_default()[position];
+                *sum = sum.saturating_add(bytes);
+            };
+            for (mount, bytes) in &used[position] {
+                add(*mount, key(GrowthKind::Outside, ""), signed(*bytes));
+            }
+            for (entry_key, entry) in &scan.summary.entries {
+                let Some(mount) = mount_of(&mounts, &entry_key.place) else { continue };
+                let bytes = signed(entry.bytes);
+                if entry_key.kind == SummaryKind::Share {
+                    add(mount, key(share(&entry_key.id), ""), bytes);
+                    add(mount, key(GrowthKind::Outside, ""), -bytes);
+                } else if let Some(row) = division.row(scan, entry_key, entry) {
+                    add(mount, row, bytes);
+                    // The parts of the shares of images and containers that remain.
+                    add(mount, key(GrowthKind::Rest, ""), -bytes);
+                }
             }
         }
+        let images = images_of_containers(&scans);
+        let both = used[0].iter().filter_map(|(mount, bytes)| Some((*mount, *bytes, *used[1].get(mount)?)));
+        let grown = both.map(|(mount, used_before, used_after)| {
+            let of_mount =
+                rows.iter().filter(|((row_mount, _), bytes)| *row_mount == mount && **bytes != [0, 0]);
+            let of_mount = of_mount.map(|((_, (kind, name, namespace)), [before, after])| {
+                let image = images.get(&(name.as_str(), namespace.as_deref()));
+                let change_bytes = after.saturating_sub(*before);
+                GrowthRow {
+                    kind: *kind,
+                    name: Some(name.clone()).filter(|name| !name.is_empty()),
+                    namespace: namespace.clone(),
+                    image: image.filter(|_| *kind == GrowthKind::Container).cloned(),
+                    before_bytes: *before,
+                    after_bytes: *after,
+                    change_bytes,
+                    bytes_per_day: per_day(change_bytes),
+                }
+            });
+            let mut of_mount: Vec<_> = of_mount.collect();
+            of_mount.sort_by_key(|row| {
+                (row.kind == GrowthKind::Rest, Reverse(row.change_bytes), Reverse(row.after_bytes))
+            });
+            let used = BytesChange::new(used_before, used_after);
+            let bytes_per_day = per_day(used.change_bytes);
+            FilesystemGrowth { mount: mount.to_owned(), used, bytes_per_day, rows: of_mount }
+        });
+        grown.collect()
     }
-    let images = images_of_containers(&scans);
-    let both = used[0].iter().filter_map(|(mount, bytes)| Some((*mount, *bytes, *used[1].get(mount)?)));
-    let grown = both.map(|(mount, used_before, used_after)| {
-        let of_mount = rows.iter().filter(|((row_mount, _), bytes)| *row_mount == mount && **bytes != [0, 0]);
-        let of_mount = of_mount.map(|((_, (kind, name, namespace)), [before, after])| GrowthRow {
-            kind: *kind,
-            name: name.clone(),
-            namespace: namespace.clone(),
-            image: images
-                .get(&(name.as_str(), namespace.as_deref()))
-                .filter(|_| *kind == GrowthKind::Container)
-                .cloned(),
-            before: *before,
-            after: *after,
-        });
-        let mut of_mount: Vec<_> = of_mount.collect();
-        of_mount.sort_by(|a, b| {
-            let last = (a.kind == GrowthKind::Rest).cmp(&(b.kind == GrowthKind::Rest));
-            last.then_with(|| b.change().cmp(&a.change())).then_with(|| b.after.cmp(&a.after))
-        });
-        FilesystemGrowth { mount: mount.to_owned(), used_before, used_after, rows: of_mount }
-    });
-    grown.collect()
+}
+
+/// Returns the change in a day at the rate of a change in `seconds`; `None` if they are too few.
+fn per_day(change_bytes: i64, seconds: i64) -> Option<i64> {
+    let per_day = i128::from(change_bytes) * i128::from(DAY_SECONDS) / i128::from(seconds.max(1));
+    (seconds >= RATE_SECONDS).then(|| i64::try_from(per_day).unwrap_or(i64::MAX))
 }
 
 fn signed(bytes: u64) -> i64 {

@@ -1,33 +1,46 @@
-//! Fields of the documents of `scan` and `report` that the sums over many nodes need.
+//! Reader of the documents that `scan` and `report` print, for `diff FILE` and `report --merge`.
 //!
-//! All other fields are skipped without being stored. Texts are borrowed from the document, unless they contain an
-//! escape.
+//! Fields that neither needs are skipped without being stored, so that a later version can add some. Texts are borrowed
+//! from the document, unless they contain an escape: a document may have 256 MiB, and several are read at a time.
 
 use std::borrow::Cow;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::super::SCHEMA_VERSION;
-use super::super::urgency::Urgency;
+use super::SCHEMA_VERSION;
+use super::urgency::Urgency;
 
 /// Text in a document.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
+
+impl Text<'_> {
+    pub(crate) fn to_owned(&self) -> String {
+        self.0.clone().into_owned()
+    }
+}
 
 /// Document of one node.
 #[derive(Debug)]
 pub struct NodeDocument<'a> {
     /// Name of the node, if the document has one.
-    pub(super) node: Option<Cow<'a, str>>,
-    pub(super) generated_at: Timestamp,
-    pub(super) complete: bool,
-    pub(super) verdict: Option<Verdict<'a>>,
-    pub(super) filesystems: Vec<DocumentFilesystem<'a>>,
-    pub(super) stores: Vec<DocumentStore<'a>>,
-    pub(super) images: Vec<DocumentImage<'a>>,
-    pub(super) leaks: Vec<DocumentLeak<'a>>,
-    pub(super) totals: DocumentTotals,
+    pub(crate) node: Option<Cow<'a, str>>,
+    pub(crate) generated_at: Timestamp,
+    /// Everything could be read.
+    pub(crate) complete: bool,
+    /// Everything in the stores could be read.
+    pub(crate) scan_complete: bool,
+    /// Mounted root that was read.
+    pub(crate) sysroot: Option<Cow<'a, str>>,
+    pub(crate) verdict: Option<Verdict<'a>>,
+    pub(crate) filesystems: Vec<DocumentFilesystem<'a>>,
+    pub(crate) stores: Vec<DocumentStore<'a>>,
+    pub(crate) images: Vec<DocumentImage<'a>>,
+    pub(crate) layers: Vec<DocumentLayer<'a>>,
+    pub(crate) containers: Vec<DocumentContainer<'a>>,
+    pub(crate) leaks: Vec<DocumentLeak<'a>>,
+    pub(crate) totals: DocumentTotals,
 }
 
 /// Fields of a document of any kind.
@@ -46,6 +59,8 @@ struct Fields<'a> {
     host: Option<Text<'a>>,
     complete: Option<bool>,
     #[serde(borrow)]
+    sysroot: Option<Text<'a>>,
+    #[serde(borrow)]
     verdict: Option<Verdict<'a>>,
     #[serde(borrow)]
     filesystems: Option<Vec<DocumentFilesystem<'a>>>,
@@ -58,6 +73,10 @@ struct Fields<'a> {
     #[serde(borrow)]
     images: Option<Vec<DocumentImage<'a>>>,
     #[serde(borrow)]
+    layers: Option<Vec<DocumentLayer<'a>>>,
+    #[serde(borrow)]
+    containers: Option<Vec<DocumentContainer<'a>>>,
+    #[serde(borrow)]
     leaks: Option<Vec<DocumentLeak<'a>>>,
     totals: Option<DocumentTotals>,
 }
@@ -66,10 +85,15 @@ struct Fields<'a> {
 #[derive(Default, Deserialize)]
 #[serde(default, expecting = "an object")]
 struct Content<'a> {
+    complete: Option<bool>,
     #[serde(borrow)]
     stores: Option<Vec<DocumentStore<'a>>>,
     #[serde(borrow)]
     images: Option<Vec<DocumentImage<'a>>>,
+    #[serde(borrow)]
+    layers: Option<Vec<DocumentLayer<'a>>>,
+    #[serde(borrow)]
+    containers: Option<Vec<DocumentContainer<'a>>>,
     #[serde(borrow)]
     leaks: Option<Vec<DocumentLeak<'a>>>,
     totals: Option<DocumentTotals>,
@@ -86,29 +110,31 @@ struct Head<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
-pub(super) struct Verdict<'a> {
-    pub(super) urgency: Urgency,
+pub(crate) struct Verdict<'a> {
+    pub(crate) urgency: Urgency,
     #[serde(borrow)]
-    pub(super) headline: Text<'a>,
+    pub(crate) headline: Text<'a>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
-pub(super) struct DocumentFilesystem<'a> {
+pub(crate) struct DocumentFilesystem<'a> {
     #[serde(borrow)]
-    pub(super) mount: Text<'a>,
-    pub(super) capacity_bytes: u64,
-    pub(super) used_bytes: u64,
-    pub(super) available_bytes: u64,
-    pub(super) used_percent: Option<f64>,
-    pub(super) inodes: u64,
-    pub(super) inodes_free: u64,
+    pub(crate) mount: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) fstype: Text<'a>,
+    pub(crate) capacity_bytes: u64,
+    pub(crate) used_bytes: u64,
+    pub(crate) available_bytes: u64,
+    pub(crate) used_percent: Option<f64>,
+    pub(crate) inodes: u64,
+    pub(crate) inodes_free: u64,
     /// Thresholds; only in a document of `report`.
     #[serde(default, borrow)]
-    pub(super) thresholds: Vec<Mark<'a>>,
+    pub(crate) thresholds: Vec<Mark<'a>>,
     /// Forecast; only in a document of `report`.
     #[serde(default)]
-    pub(super) forecast: Option<DocumentForecast>,
+    pub(crate) forecast: Option<DocumentForecast>,
 }
 
 /// Name of the low threshold of `gc` in a document.
@@ -116,64 +142,116 @@ pub const GC_LOW: &str = "gc low";
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
-pub(super) struct Mark<'a> {
+pub(crate) struct Mark<'a> {
     #[serde(borrow)]
-    pub(super) name: Text<'a>,
-    pub(super) percent: f64,
+    pub(crate) name: Text<'a>,
+    pub(crate) percent: f64,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(expecting = "an object")]
-pub(super) struct DocumentForecast {
-    pub(super) bytes_per_hour: u64,
+pub(crate) struct DocumentForecast {
+    pub(crate) bytes_per_hour: u64,
     /// Seconds from the time of the document.
-    pub(super) full_in_seconds: i64,
+    pub(crate) full_in_seconds: i64,
     /// Period of the readings from which the rate was computed.
     #[serde(default)]
-    pub(super) window_seconds: i64,
+    pub(crate) window_seconds: i64,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
-pub(super) struct DocumentStore<'a> {
+pub(crate) struct DocumentStore<'a> {
     #[serde(borrow)]
-    pub(super) filesystem: Text<'a>,
-    pub(super) reclaimable_bytes: u64,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(expecting = "an object")]
-pub(super) struct DocumentImage<'a> {
+    pub(crate) kind: Text<'a>,
     #[serde(borrow)]
-    pub(super) id: Text<'a>,
+    pub(crate) root: Text<'a>,
     #[serde(borrow)]
-    pub(super) names: Vec<Text<'a>>,
-    pub(super) in_use: bool,
-    pub(super) pinned: bool,
-    pub(super) total_bytes: u64,
-    pub(super) exclusive_bytes: u64,
-    pub(super) frees_bytes: Option<u64>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(expecting = "an object")]
-pub(super) struct DocumentLeak<'a> {
+    pub(crate) driver: Text<'a>,
     #[serde(borrow)]
-    pub(super) class: Text<'a>,
-    #[serde(borrow)]
-    pub(super) verdict: Text<'a>,
-    pub(super) bytes: u64,
+    pub(crate) filesystem: Text<'a>,
+    pub(crate) bytes: DocumentBytes,
+    pub(crate) reclaimable_bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(expecting = "an object")]
-pub(super) struct DocumentTotals {
-    pub(super) images: u64,
-    pub(super) images_unused: u64,
-    pub(super) containers: u64,
-    pub(super) leaks: u64,
-    pub(super) bytes: u64,
-    pub(super) reclaimable_bytes: u64,
+pub(crate) struct DocumentBytes {
+    pub(crate) images: u64,
+    pub(crate) containers: u64,
+    pub(crate) build_cache: u64,
+    pub(crate) leaks: u64,
+    pub(crate) metadata: u64,
+    pub(crate) other: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+pub(crate) struct DocumentImage<'a> {
+    #[serde(borrow)]
+    pub(crate) id: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) store: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) names: Vec<Text<'a>>,
+    pub(crate) in_use: bool,
+    pub(crate) pinned: bool,
+    pub(crate) total_bytes: u64,
+    pub(crate) exclusive_bytes: u64,
+    pub(crate) frees_bytes: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+pub(crate) struct DocumentLayer<'a> {
+    #[serde(borrow)]
+    pub(crate) id: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) store: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) kind: Text<'a>,
+    pub(crate) refcount: u64,
+    /// Ids of the images that reach it.
+    #[serde(borrow)]
+    pub(crate) images: Vec<Text<'a>>,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+pub(crate) struct DocumentContainer<'a> {
+    #[serde(borrow)]
+    pub(crate) id: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) store: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) name: Text<'a>,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+pub(crate) struct DocumentLeak<'a> {
+    #[serde(borrow)]
+    pub(crate) id: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) store: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) class: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) verdict: Text<'a>,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(expecting = "an object")]
+pub(crate) struct DocumentTotals {
+    pub(crate) images: u64,
+    pub(crate) images_unused: u64,
+    pub(crate) containers: u64,
+    pub(crate) leaks: u64,
+    pub(crate) bytes: u64,
+    pub(crate) reclaimable_bytes: u64,
 }
 
 /// Names of a machine before it has one.
@@ -199,26 +277,34 @@ impl<'a> NodeDocument<'a> {
             }
         };
         let is_report = is_report(&Head { schema_version: fields.schema_version, kind: fields.kind })?;
-        let content = match is_report {
-            true => fields.scan,
-            false => Content {
+        let content = if is_report {
+            fields.scan
+        } else {
+            Content {
+                complete: fields.complete,
                 stores: fields.stores,
                 images: fields.images,
+                layers: fields.layers,
+                containers: fields.containers,
                 leaks: fields.leaks,
                 totals: fields.totals,
-            },
+            }
         };
         let name = if is_report { fields.host } else { fields.node };
         Ok(Self {
-            node: name.map(|Text(name)| name).filter(|name| is_name(name)),
+            node: name.map(|Text(name)| name).filter(|name| is_node_name(name)),
             generated_at: required(fields.generated_at, "generated_at")?,
             complete: required(fields.complete, "complete")?,
+            sysroot: fields.sysroot.map(|Text(sysroot)| sysroot),
             verdict: fields.verdict,
             filesystems: required(fields.filesystems, "filesystems")?,
             stores: required(content.stores, "stores")?,
             images: required(content.images, "images")?,
+            layers: required(content.layers, "layers")?,
+            containers: required(content.containers, "containers")?,
             leaks: required(content.leaks, "leaks")?,
             totals: required(content.totals, "totals")?,
+            scan_complete: required(content.complete, "complete")?,
         })
     }
 
@@ -251,7 +337,7 @@ fn invalid(why: &str) -> String {
 }
 
 /// Returns true if a text may be the name of a node. Machines without a name share that of `localhost`.
-pub fn is_name(text: &str) -> bool {
+pub fn is_node_name(text: &str) -> bool {
     /// Maximum length of a host name.
     const LONGEST: usize = 253;
     !text.is_empty() && text.len() <= LONGEST && !NAMELESS.contains(&text)
