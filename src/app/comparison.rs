@@ -16,7 +16,6 @@ use crate::history::kept_scans::{self as history, Missing, ScanName};
 use crate::model::comparison::ScanComparison;
 use crate::model::scan_summary::{ComparedScan, SummaryStore};
 
-/// Source of a scan.
 #[derive(Debug)]
 pub enum ScanSource {
     /// A new scan, which is not kept.

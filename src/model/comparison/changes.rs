@@ -81,7 +81,7 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Bytes of a store.
+/// Allocated bytes in one scan, summed over the entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreBytes<'a> {
     pub total: u64,
