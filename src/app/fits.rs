@@ -264,8 +264,8 @@ fn threshold(targets: &Targets, now: &Space, bytes: u64) -> u8 {
     u8::try_from(percent).unwrap_or(100).max(1)
 }
 
-/// Returns the store that the runtime of this node pulls into: one that only runtimes have, or else the graphroot with the most
-/// images.
+/// Returns the store that the runtime of this node pulls into: one of a kind that only runtimes have, or else the store
+/// with the most images.
 fn store_of_pulls(inventory: &Inventory) -> Option<StoreIx> {
     let stores = inventory.stores.iter().enumerate();
     let stores = stores.filter(|(_, store)| !store.read_only && !store.is_of_artifacts());
