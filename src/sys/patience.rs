@@ -181,6 +181,9 @@ fn await_late<T>(
     answers: &mut [Result<T, Unanswered>],
     time: &mut Time,
 ) {
+    if late.is_empty() {
+        return;
+    }
     let (start, limit) = (Instant::now(), time.left / 2);
     loop {
         late.retain(|(job, receiver, pulse)| match receiver.try_recv() {

@@ -36,7 +36,7 @@ names! {
 }
 
 names! {
-    /// Outcome of a deletion.
+    /// State of an object after an attempt to delete it.
     DeletionOutcome {
         /// The object no longer exists.
         Deleted = "deleted",

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 names! {
-    /// Kind of a document.
+    /// Command, and form of its output, that a document is from.
     DocumentKind {
         Config = "config",
         Diff = "diff",

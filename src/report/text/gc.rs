@@ -10,8 +10,7 @@ mod situation;
 use super::format::{resumed, safe, short_id};
 use super::screen::Screen;
 use crate::model::display::listed;
-use crate::model::outcome::differs;
-use crate::report::json::{DeletionDoc, DocumentKind, GcDoc};
+use crate::report::json::{DocumentKind, GcDoc};
 
 /// Formats the whole run.
 pub fn gc(document: &GcDoc, screen: &Screen) -> String {
@@ -54,7 +53,8 @@ fn filesystems(document: &GcDoc, screen: &Screen) -> String {
             out.push_str(&situation::situation(document, filesystem));
         }
         if several {
-            let here = document.deleted.iter().filter_map(|deleted| freed_on(deleted, &filesystem.mount));
+            let here =
+                document.deleted.iter().filter_map(|deleted| deletions::freed_on(deleted, &filesystem.mount));
             let here: Vec<_> = here.collect();
             has_block |= !here.is_empty();
             out.push_str(&deletions::deletions(document, &here.iter().collect::<Vec<_>>(), screen));
@@ -62,7 +62,10 @@ fn filesystems(document: &GcDoc, screen: &Screen) -> String {
     }
     let rest = document.deleted.iter().filter(|deleted| {
         !several
-            || document.filesystems.iter().all(|filesystem| freed_on(deleted, &filesystem.mount).is_none())
+            || document
+                .filesystems
+                .iter()
+                .all(|filesystem| deletions::freed_on(deleted, &filesystem.mount).is_none())
     });
     let rest: Vec<_> = rest.collect();
     out + &deletions::deletions(document, &rest, screen)
@@ -111,19 +114,6 @@ fn absent(document: &GcDoc, screen: &Screen) -> String {
         format!("{number} lines of the list name")
     };
     screen.note(&format!("{lines} no image of this node: {}.", listed(&names)))
-}
-
-/// Returns a deletion with the bytes that it frees on one filesystem, or `None` if it frees none there.
-fn freed_on(deleted: &DeletionDoc, mount: &str) -> Option<DeletionDoc> {
-    let freed = deleted.freed.iter().find(|freed| freed.filesystem == mount && freed.predicted_bytes > 0)?;
-    let (predicted_bytes, measured_bytes) = (freed.predicted_bytes, freed.measured_bytes);
-    Some(DeletionDoc {
-        predicted_bytes,
-        measured_bytes,
-        usage_after_percent: freed.usage_after_percent,
-        differs: deleted.differs && measured_bytes.is_some_and(|bytes| differs(predicted_bytes, bytes)),
-        ..deleted.clone()
-    })
 }
 
 #[cfg(test)]

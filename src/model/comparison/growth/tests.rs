@@ -129,7 +129,7 @@ fn only_bytes_that_came_are_growth() {
         [
             "group quay.io/app - - 55 -> 435",
             "not_in_store  - - 885 -> 1152",
-            "none  - - 10 -> 10",
+            "unnamed  - - 10 -> 10",
             "metadata  - - 3 -> 3",
             "group quay.io/old - - 47 -> 0",
         ]

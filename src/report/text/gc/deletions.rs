@@ -1,5 +1,6 @@
 //! Tables of the deletions.
 
+use crate::model::outcome::differs;
 use crate::model::plan::TargetKind;
 use crate::report::json::{DeletionDoc, GcDoc};
 use crate::report::text::format::{DIFFERS, bytes, measured, never_pulled, safe, short_id};
@@ -63,4 +64,17 @@ fn reason(deleted: &DeletionDoc) -> String {
         Some(members) if members > 1 => format!("{}, with {} more", deleted.reason, members - 1),
         _ => deleted.reason.to_string(),
     }
+}
+
+/// Returns a deletion with the bytes that it frees on one filesystem, or `None` if it frees none there.
+pub(super) fn freed_on(deleted: &DeletionDoc, mount: &str) -> Option<DeletionDoc> {
+    let freed = deleted.freed.iter().find(|freed| freed.filesystem == mount && freed.predicted_bytes > 0)?;
+    let (predicted_bytes, measured_bytes) = (freed.predicted_bytes, freed.measured_bytes);
+    Some(DeletionDoc {
+        predicted_bytes,
+        measured_bytes,
+        usage_after_percent: freed.usage_after_percent,
+        differs: deleted.differs && measured_bytes.is_some_and(|bytes| differs(predicted_bytes, bytes)),
+        ..deleted.clone()
+    })
 }

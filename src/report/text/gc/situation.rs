@@ -1,6 +1,6 @@
 //! State of a filesystem before a run, and what is missing there.
 
-use super::freed_on;
+use super::deletions::freed_on;
 use crate::model::OutcomeKind;
 use crate::model::display::thousands;
 use crate::model::plan::Reason;

@@ -14,6 +14,7 @@ use crate::model::rules::Rule;
 use crate::model::space::Started;
 use crate::policy::PolicyKind;
 use crate::policy::compare::{Comparison, PredictedRun, Prediction};
+use crate::report::json::DeletionDoc;
 use crate::report::json::{ComparisonDoc, FreedDoc, GcFilesystemDoc, Header, InodeUseDoc, KeptDoc};
 
 fn screen(width: Option<usize>) -> Screen {
