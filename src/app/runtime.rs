@@ -13,7 +13,7 @@ use crate::sys::sysroot::Sysroot;
 pub fn named(request: &Request) -> Result<Option<Endpoint>, NoRuntime> {
     let Some(text) = &request.cri_endpoint else { return Ok(None) };
     let endpoint = text.parse().map_err(|error| NoRuntime {
-        error: Error::usage(format!("--cri-endpoint {text:?}: {error}")),
+        error: Error::usage(format!("--cri-endpoint {text:?}: {error}")).into(),
         remedy: Remedy { text: "use a socket like unix:///run/crio/crio.sock".into(), is_complete: true },
     })?;
     Ok(Some(endpoint))
@@ -40,7 +40,7 @@ pub fn connect(request: &Request, options: &Options) -> Result<Client, NoRuntime
 /// Error for named stores without a named socket: the node's own runtime may not use these stores.
 pub fn unnamed() -> NoRuntime {
     NoRuntime {
-        error: Error::usage("a store is named, but not the socket of its runtime"),
+        error: Error::usage("a store is named, but not the socket of its runtime").into(),
         remedy: NAME_IT.into(),
     }
 }
@@ -57,13 +57,13 @@ pub fn ask(options: &Options) -> Answers {
 /// The node has no runtime to delete through.
 #[derive(Debug)]
 pub struct NoRuntime {
-    error: Error,
+    error: Box<Error>,
     remedy: Remedy,
 }
 
 impl NoRuntime {
     fn refused(message: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
-        Self { error: Error::refused(message), remedy: remedy.into() }
+        Self { error: Error::refused(message).into(), remedy: remedy.into() }
     }
 
     fn silent(error: &CriError) -> Self {
