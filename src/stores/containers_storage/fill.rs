@@ -1,4 +1,4 @@
-//! Builds an [`Inventory`] from records and measured bytes.
+//! Builds an [`Inventory`](crate::model::Inventory) from records and measured bytes.
 //!
 //! Each step of `fill` uses the results of the previous ones. Units become nodes. Recorded layers without files get
 //! empty nodes, so that every layer has a node. Layers are linked to their parents, which can be in an additional store.
