@@ -354,11 +354,11 @@ impl SummaryStore {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::model) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn key(id: u8) -> Key {
+    pub(in crate::model) fn key(id: u8) -> Key {
         let place = SummaryStore {
             kind: "containers-storage".into(),
             root: format!("/{}", id % 2),

@@ -164,19 +164,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn key(id: u8) -> Key {
-        let place = SummaryStore {
-            kind: "containers-storage".into(),
-            root: format!("/{}", id % 2),
-            driver: String::new(),
-        };
-        Key {
-            place: place.into(),
-            kind: if id < 8 { SummaryKind::Share } else { SummaryKind::Layer },
-            id: format!("{id}"),
-        }
-    }
+    use crate::model::scan_summary::tests::key;
 
     fn compared(entries: impl IntoIterator<Item = (u8, SummaryEntry)>) -> ComparedScan {
         let entries = entries.into_iter().map(|(id, entry)| (key(id), entry)).collect();
