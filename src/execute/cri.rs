@@ -223,12 +223,11 @@ impl CriRemover {
             let mut handles = Vec::new();
             for position in positions {
                 let RuntimeImage { id, runtime_handler, pinned, .. } = &self.images[*position];
-                match is_artifact {
-                    true => handles.extend(artifact_handles(image, runtime_handler)),
-                    false => {
-                        let (id, runtime_handler) = (id.clone(), runtime_handler.clone());
-                        handles.push(Handle { id, runtime_handler });
-                    }
+                if is_artifact {
+                    handles.extend(artifact_handles(image, runtime_handler));
+                } else {
+                    let (id, runtime_handler) = (id.clone(), runtime_handler.clone());
+                    handles.push(Handle { id, runtime_handler });
                 }
                 facts.runtime_pins |= *pinned;
             }

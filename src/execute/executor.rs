@@ -434,8 +434,8 @@ impl Predicted {
 
 /// Bytes that a deletion freed on the filesystems measured so far.
 ///
-/// What is freed on top of the prediction belongs to the byproduct, as far as it is that large: containerd collects its
-/// garbage together with the first image, and the two cannot be told apart.
+/// Bytes beyond the prediction count for the byproduct, up to its size: containerd collects its garbage together with the
+/// first image, and the two cannot be told apart.
 #[derive(Default)]
 struct Freed {
     /// Without the byproduct; `None`: nothing was measured.

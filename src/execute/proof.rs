@@ -223,9 +223,10 @@ pub(super) fn look_at(
         let scan = look(&request)?;
         let store = find_store(store, &scan.inventory)?;
         let Some(image_ix) = scan.inventory.find_image(store, &target.id) else {
-            return match is_damaged(&scan.inventory, store) {
-                true => Err(PreconditionError::damaged(target)),
-                false => Ok(None),
+            return if is_damaged(&scan.inventory, store) {
+                Err(PreconditionError::damaged(target))
+            } else {
+                Ok(None)
             };
         };
         let of_remover = remover.look_at(&scan.inventory, image_ix)?;

@@ -24,8 +24,8 @@ pub trait Remover {
     /// When they cannot be read in full: then nothing may be deleted.
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<Facts>, PreconditionError>;
 
-    /// Reads the same about one image, after [`Self::look`] has read it about all. What is returned about other images
-    /// may be from then.
+    /// Reads the same about one image, after [`Self::look`] has read it about all. The facts about other images
+    /// may be from that time.
     ///
     /// # Errors
     /// As [`Self::look`].

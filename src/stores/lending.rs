@@ -1,4 +1,4 @@
-//! What stores take from each other: a store can use images of another store.
+//! Images and layers that a store takes from another store.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;

@@ -606,7 +606,7 @@ mod tests {
             }
             assert_eq!(kind(&opened, &absent), Some(ErrorKind::NotFound));
         }
-        // What changes during the look is not seen by it.
+        // The look does not see changes that happen during it.
         std::fs::write(&absent, "").unwrap();
         std::fs::rename(dir.path().join("a/b"), dir.path().join("moved")).unwrap();
         assert_eq!(kind(&opened, &absent), Some(ErrorKind::NotFound));

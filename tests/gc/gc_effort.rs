@@ -63,7 +63,7 @@ fn delete(node: &GcNode, images: std::ops::Range<usize>) -> (BTreeMap<String, us
     (calls, opens.count())
 }
 
-/// What a deletion needs is asked of its image: neither requests nor files grow with the other images.
+/// A deletion asks about its own image: neither requests nor files grow with the number of other images.
 #[test]
 fn effort_of_deletion_is_bounded() {
     if !support::require_program("strace") {

@@ -120,9 +120,10 @@ impl<'a> CriSource<'a> {
         let Collection { client, request, places, scope, .. } = *self.collection;
         // The kubelet creates a pod's directory before all else, and removes it last. The pods' directories are read
         // last ([`Self::pods`]), so every object listed before them has its directory unless its pod is deleted.
-        let log_directories = match scope.logs {
-            true => node_logs::directories(&request.sysroot, places).map_err(|error| error.to_string()),
-            false => Ok(Vec::new()),
+        let log_directories = if scope.logs {
+            node_logs::directories(&request.sysroot, places).map_err(|error| error.to_string())
+        } else {
+            Ok(Vec::new())
         };
         // Sandboxes first: a container created in between is in the later listing, so that its sandbox is not empty.
         let listed_sandboxes = client.sandboxes()?;

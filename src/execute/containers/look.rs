@@ -1,4 +1,4 @@
-//! What is collected, and listings of it at one moment.
+//! Scope of a collection of containers, and listings of its objects at one moment.
 
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;

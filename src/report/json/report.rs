@@ -278,7 +278,7 @@ fn shorten_all(scan: &Scan, lists: &mut Listed) -> Vec<OthersDoc> {
 }
 
 /// Shortens a list to its `count` largest objects, of equal ones the first, and those of `always`. The order remains.
-/// Returns the sum of the others; `None` if there are none.
+/// Returns the sum of the others; `None` if no object is left out.
 fn shorten<T: Copy + Ord>(
     kind: &'static str,
     list: &mut Vec<T>,

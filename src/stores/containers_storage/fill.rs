@@ -118,18 +118,17 @@ pub(super) fn fill(
     let lent = LentObjects::new(layers, images, strays);
     let (nodes, inventory) = (filler.nodes, filler.writer.inventory);
     for need in needs {
-        let images: Vec<_> = match need.any_image {
-            true => lent.images().values().copied().collect(),
-            false => {
-                let mut images: Vec<_> =
-                    need.images.iter().flat_map(|reference| lent.images_of(inventory, reference)).collect();
-                for record in &snapshot.images {
-                    if record.tops().any(|top| need.tops.contains(top)) {
-                        images.push(lent.images()[&record.id]);
-                    }
+        let images: Vec<_> = if need.any_image {
+            lent.images().values().copied().collect()
+        } else {
+            let mut images: Vec<_> =
+                need.images.iter().flat_map(|reference| lent.images_of(inventory, reference)).collect();
+            for record in &snapshot.images {
+                if record.tops().any(|top| need.tops.contains(top)) {
+                    images.push(lent.images()[&record.id]);
                 }
-                images
             }
+            images
         };
         let holds: Vec<_> = need.layers.iter().filter_map(|id| lent.layer(inventory, id)).collect();
         if !(images.is_empty() && holds.is_empty()) {

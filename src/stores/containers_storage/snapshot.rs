@@ -178,12 +178,11 @@ fn read_kinds(
             }
         }
         if started.elapsed() >= patience.unlocked {
-            break match places.foreign {
-                true => {
-                    let before = Signature::take(places, &locks)?;
-                    read_once(places, kinds, before, Consistency::WriterActive)
-                }
-                false => read_under_locks(places, kinds, &locks, patience.locked)?,
+            break if places.foreign {
+                let before = Signature::take(places, &locks)?;
+                read_once(places, kinds, before, Consistency::WriterActive)
+            } else {
+                read_under_locks(places, kinds, &locks, patience.locked)?
             };
         }
         std::thread::sleep(PAUSE);

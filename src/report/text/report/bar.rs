@@ -181,9 +181,10 @@ pub(super) fn sparkline(
     let (since, until) = (screen.minute(first.reading.time), screen.minute(last.reading.time));
     // The last point may be old, or the mean of several readings in one minute.
     let now = now.map_or_else(String::new, |now| format!(", now {now:.1}%"));
-    let when = match since == until {
-        true => format!("at {since}: {:.1}%{now}", last.used_percent.avg),
-        false => format!("from {since} to {until}{now}"),
+    let when = if since == until {
+        format!("at {since}: {:.1}%{now}", last.used_percent.avg)
+    } else {
+        format!("from {since} to {until}{now}")
     };
     let mut out = format!("  Used {when}{tens}{runs}\n  {}\n", line.trim_end());
     if !acted.is_empty() {
