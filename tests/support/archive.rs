@@ -31,6 +31,8 @@ pub struct LayerSpec {
     pub whiteouts: Vec<String>,
     /// Programs of this machine that are copied to `/bin`, for images that are run.
     pub programs: Vec<PathBuf>,
+    /// Seconds that its top directory is younger: layers that differ in nothing else have other ids.
+    pub younger: u64,
 }
 
 impl LayerSpec {
@@ -180,10 +182,10 @@ fn layer_tar(spec: &LayerSpec) -> std::io::Result<Vec<u8>> {
     let mut tar = Builder::new(Vec::new());
     let mut noise = Noise::new(&spec.name);
     let top = &spec.name;
-    directory(&mut tar, top)?;
+    directory(&mut tar, top, spec.younger)?;
     for n in 0..spec.small_files {
         if n % 40 == 0 {
-            directory(&mut tar, &format!("{top}/d{}", n / 40))?;
+            directory(&mut tar, &format!("{top}/d{}", n / 40), 0)?;
         }
         // One in sixteen is empty; the others are as small as configuration files and headers.
         let length = if n % 16 == 9 { 0 } else { noise.below(2048) };
@@ -228,19 +230,23 @@ fn whiteout(path: &str) -> String {
     }
 }
 
+/// Seconds since 1970.
+const MODIFIED: u64 = 1_700_000_000;
+
 fn header(kind: EntryType, size: u64, mode: u32) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
     header.set_size(size);
     header.set_mode(mode);
-    header.set_mtime(1_700_000_000);
+    header.set_mtime(MODIFIED);
     header.set_uid(0);
     header.set_gid(0);
     header
 }
 
-fn directory(tar: &mut Builder<Vec<u8>>, path: &str) -> std::io::Result<()> {
+fn directory(tar: &mut Builder<Vec<u8>>, path: &str, younger: u64) -> std::io::Result<()> {
     let mut header = header(EntryType::Directory, 0, 0o755);
+    header.set_mtime(MODIFIED + younger);
     tar.append_data(&mut header, format!("{path}/"), std::io::empty())
 }
 

@@ -49,6 +49,12 @@ pub fn require_root() -> bool {
     nix::unistd::geteuid().is_root() || skip("this test needs root (loop mounts, device nodes)")
 }
 
+/// Returns a number that no test has that runs at the same time, and that later tests have again. Without nextest all
+/// tests have the same one.
+pub fn slot() -> u64 {
+    std::env::var("NEXTEST_TEST_GLOBAL_SLOT").map_or(0, |slot| slot.parse().expect("a number from nextest"))
+}
+
 /// Returns whether the program `name` can be run; else skips or fails like [`require_root`].
 pub fn require_program(name: &str) -> bool {
     find_program(name) || skip(&format!("this test needs the program {name}"))

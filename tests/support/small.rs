@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::archive::{ImageSpec, LayerSpec};
+use super::slot;
 use super::store::Store;
 
 /// Creates five images in a small tree and two containers of `a`, with podman: `web` was never started, `at-work`
@@ -32,8 +33,10 @@ pub fn image(image: &str) -> ImageSpec {
     found.expect("an image of that name")
 }
 
+/// Returns a layer that no test has that runs at the same time: what is mounted or open in one store keeps a layer of
+/// the same id in every other store.
 fn layer(name: &str) -> LayerSpec {
-    LayerSpec { small_files: 6, ..LayerSpec::new(name) }
+    LayerSpec { small_files: 6, younger: slot(), ..LayerSpec::new(name) }
 }
 
 fn images() -> Vec<ImageSpec> {
