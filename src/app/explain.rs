@@ -4,31 +4,31 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::containers::Containers;
-use super::diagnosis;
-use super::error::Error;
-use super::observer::{Audience, Observer};
 use super::path_usage::{self, Owned};
-use super::paths::owners_store;
-use super::policy_context;
-use super::reach::Reach;
-use super::request::Request;
-use super::runtime;
-use super::scan::{self, ScanOptions, ScanResult};
-use super::state::{self, Purpose};
 use crate::config::Config;
 use crate::cri::Options;
 use crate::execute::containers::Scope;
 use crate::execute::cri::CriRemover;
 use crate::history::story::Story;
-use crate::model::display::shell_word;
-use crate::model::names::names;
 use crate::model::rules::{Rule, Ruling};
+use crate::model::text::display::shell_word;
+use crate::model::text::names::names;
 use crate::model::{
     Consistency, Image, ImageIx, LostContainer, NodeKind, Plan, PrintedCommand, StoreIx, Volume,
 };
 use crate::policy::Policy;
 use crate::policy::image_rules::ImageRule;
+use crate::services::containers::Containers;
+use crate::services::diagnosis;
+use crate::services::error::Error;
+use crate::services::observer::{Audience, Observer};
+use crate::services::paths::owners_store;
+use crate::services::policy_context;
+use crate::services::reach::Reach;
+use crate::services::request::Request;
+use crate::services::runtime;
+use crate::services::scan::{self, ScanOptions, ScanResult};
+use crate::services::state::{self, Purpose};
 use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};
 

@@ -2,22 +2,22 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::error::{Error, Exit};
-use super::observer::Observer;
-use super::policy_context;
-use super::reach::Reach;
-use super::request::Request;
-use super::scan::{self, ScanOptions, ScanResult};
-use super::state::Purpose;
 use crate::config::Config;
 use crate::model::arrival::{self, Arrival, KnownLayer, Ratio, StoreContents};
-use crate::model::plan::{Target, freed_on};
-use crate::model::reference::{self, bare_id};
+use crate::model::deletion::plan::{Target, freed_on};
 use crate::model::rules::Rule;
 use crate::model::space::{Measured, Space};
+use crate::model::text::reference::{self, bare_id};
 use crate::model::{FilesystemIx, Image, ImageIx, Inventory, NodeKind, Plan, StoreIx};
 use crate::node::image_lists::WantedImage;
 use crate::policy::{Input, Targets, Task, Thresholds, plan};
+use crate::services::error::{Error, Exit};
+use crate::services::observer::Observer;
+use crate::services::policy_context;
+use crate::services::reach::Reach;
+use crate::services::request::Request;
+use crate::services::scan::{self, ScanOptions, ScanResult};
+use crate::services::state::Purpose;
 
 /// Knowledge of an image that may come.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,10 +6,6 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::database::Database;
-use super::error::{Error, Exit};
-use super::observer::{Audience, Observer};
-use super::request::Request;
 use crate::disk;
 use crate::history::Access;
 use crate::history::kept_scans::{self, KeptScan};
@@ -18,6 +14,10 @@ use crate::history::runs::{self, DeletionRow, Query, Quiet, RunRow, TargetKind};
 use crate::history::story::{self, Story};
 use crate::history::usage::{self, Series};
 use crate::model::repull::PullReferences;
+use crate::services::database::Database;
+use crate::services::error::{Error, Exit};
+use crate::services::observer::{Audience, Observer};
+use crate::services::request::Request;
 
 /// Source of facts about the past.
 #[derive(Clone, Debug, Serialize)]

@@ -5,16 +5,16 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::args::DiffArgs;
 use super::global::Global;
-use super::output;
-use super::values::Since;
 use crate::app::comparison::{self, ScanSource};
-use crate::app::error::{Error, Exit};
+use crate::cli::input::args::DiffArgs;
+use crate::cli::input::values::Since;
+use crate::cli::screen::output;
 use crate::history::kept_scans::ScanName;
-use crate::model::read_scan::read_scan;
-use crate::model::scan_summary::ComparedScan;
+use crate::model::documents::read_scan::read_scan;
+use crate::model::documents::scan_summary::ComparedScan;
 use crate::report::{json, text};
+use crate::services::error::{Error, Exit};
 
 /// Scans that are compared by default.
 const BEFORE: &str = "last~1";

@@ -3,15 +3,15 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use super::args::FitsArgs;
 use super::global::Global;
-use super::output;
-use crate::app::error::{Error, Exit};
 use crate::app::fits;
+use crate::cli::input::args::FitsArgs;
+use crate::cli::screen::output;
 use crate::config::Config;
-use crate::model::reference;
+use crate::model::text::reference;
 use crate::node::image_lists::{self, WantedImage};
 use crate::report::{json, text};
+use crate::services::error::{Error, Exit};
 
 /// Maximum size of a file. A release with 200 images has manifests of some 500 KiB.
 const MOST_BYTES: u64 = 64 << 20;

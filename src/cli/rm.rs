@@ -4,14 +4,14 @@ use std::io::Read as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-use super::args::RmArgs;
 use super::deletion;
 use super::global::Global;
-use crate::app::error::{Error, Exit};
-use crate::app::gc_request::{GcRequest, ListLine, Selection};
-use crate::app::observer::{Audience, Observer as _};
+use crate::cli::input::args::RmArgs;
 use crate::config::Config;
 use crate::node::image_lists;
+use crate::services::error::{Error, Exit};
+use crate::services::gc_request::{GcRequest, ListLine, Selection};
+use crate::services::observer::{Audience, Observer as _};
 use crate::sys::sysroot::Sysroot;
 
 /// Maximum size of a list.

@@ -1,12 +1,12 @@
 //! `layersweep scan`
 
-use super::args::{Format, ScanArgs};
 use super::global::Global;
-use super::output;
-use crate::app::error::{Error, Exit};
-use crate::app::{reserve, scan};
+use crate::cli::input::args::{Format, ScanArgs};
+use crate::cli::screen::output;
 use crate::report::json;
 use crate::report::text;
+use crate::services::error::{Error, Exit};
+use crate::services::{reserve, scan};
 
 pub(super) fn run(global: &Global, args: &ScanArgs) -> Result<Exit, Error> {
     if args.uses {

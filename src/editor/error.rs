@@ -8,10 +8,10 @@ use jiff::SignedDuration;
 use rustix::io::Errno;
 
 use super::deleted::Deleted;
-use crate::model::display::span;
-use crate::model::plan::{Failure, Step, TargetKind};
+use crate::model::deletion::plan::{Failure, Step, TargetKind};
 use crate::model::rules::Rule;
 use crate::model::space::BytesAndInodes;
+use crate::model::text::display::span;
 use crate::model::{Aftermath, Answer, Owner};
 use crate::sys::users;
 

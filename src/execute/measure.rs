@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 
 use crate::disk::filesystem;
-use crate::model::outcome::{NOISE_BYTES, tolerance};
+use crate::model::deletion::outcome::{NOISE_BYTES, tolerance};
 use crate::model::space::{Measured, Space, limiting_inodes};
 use crate::model::{FilesystemIx, Finding};
 use crate::sys::ext4;

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::origin::{Origin, OriginKind};
-use super::reference::{host, is_well_formed, normalized, repository};
+use crate::model::text::reference::{host, is_well_formed, normalized, repository};
 
 /// Origin of an image, as far as the records contain it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,8 +9,8 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::Scan;
-use crate::model::display::{shell_word, short_id, short_reference};
-use crate::model::reference::{
+use crate::model::text::display::{shell_word, short_id, short_reference};
+use crate::model::text::reference::{
     SHORTEST_ID, bare_id, is_of_image, means_name, repository, starts_id_of_image,
 };
 use crate::model::{ContainerIx, ImageIx, LeakIx, LostContainer, Node, NodeIx, NodeKind, StoreIx};

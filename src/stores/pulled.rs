@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::Scan;
-use crate::model::reference::bare_id;
+use crate::model::text::reference::bare_id;
 use crate::model::{Evidence, EvidenceKind, Image, Origin, OriginKind, StoreKind};
 use crate::node::pulls::{self, Pulled};
 use crate::sys::root::Root;

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 
 use super::check::{AS_ROOT, Check, Status};
 use super::node::Node;
+use crate::app::pins;
 use crate::app::report::thresholds;
-use crate::app::{pins, policy_context};
 use crate::config::ConfigProblem;
-use crate::model::display::{count, shell_word};
+use crate::model::text::display::{count, shell_word};
 use crate::node::expected_images;
+use crate::services::policy_context;
 use crate::sys::processes::describe_unknown;
 
 pub(super) fn files(node: &Node<'_>) -> Vec<Check> {

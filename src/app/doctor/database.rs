@@ -2,9 +2,9 @@
 
 use super::check::{Check, Status};
 use super::node::Node;
-use crate::app::error::Error;
 use crate::history::{DATABASE, Degraded, checkup};
-use crate::model::display::{bytes, count};
+use crate::model::text::display::{bytes, count};
+use crate::services::error::Error;
 
 pub(super) fn file(node: &Node<'_>) -> Vec<Check> {
     let path = node.directory.dir.join(DATABASE);

@@ -2,16 +2,16 @@
 
 use super::check::Check;
 use super::node::{Node, RuntimeChecks};
-use crate::app::crio::{self, StartAdvice};
-use crate::app::runtime::{choose, hint};
-use crate::app::via;
 use crate::config::Via;
 use crate::cri::discover::{self, Candidate};
 use crate::cri::{Client, CriError, CriProblem, Options};
 use crate::execute::runtime_match::RuntimeStores;
 use crate::model::StoreIx;
-use crate::model::display::shell_word;
+use crate::model::text::display::shell_word;
 use crate::node::timers::{self, TimerState};
+use crate::services::crio::{self, StartAdvice};
+use crate::services::runtime::{choose, hint};
+use crate::services::via;
 
 /// Asks the node's runtimes.
 pub(super) fn ask(node: &Node<'_>) -> RuntimeChecks {

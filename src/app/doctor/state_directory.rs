@@ -8,11 +8,11 @@ use jiff::SignedDuration;
 
 use super::check::{Check, Status};
 use super::node::Node;
-use crate::app::{reserve, user_records};
 use crate::disk::filesystem;
 use crate::editor::ReserveFile;
 use crate::history::{clock as known_clock, known};
-use crate::model::display::{bytes, shell_word};
+use crate::model::text::display::{bytes, shell_word};
+use crate::services::{reserve, user_records};
 use crate::sys::users;
 
 /// Available bytes below which a warning is given. Two years of records take less than 50 MiB.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::model::display::shell_word;
+use crate::model::text::display::shell_word;
 
 /// Maximum size of a document.
 const DOCUMENT_MIB: u64 = 256;

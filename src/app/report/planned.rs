@@ -1,20 +1,20 @@
 //! Bytes that `gc` and `sweep --delete` would free now under the configured policy. Nothing is deleted here.
 
-use crate::app::diagnosis::Planned;
-use crate::app::error::Error;
-use crate::app::observer::Observer;
-use crate::app::policy_context;
-use crate::app::reach::Reach;
-use crate::app::request::Request;
-use crate::app::scan::ScanResult;
-use crate::app::store_editing;
 use crate::config::Config;
 use crate::model::Plan;
-use crate::model::plan::{Cause, PassEnd, freed_on};
+use crate::model::deletion::plan::{Cause, PassEnd, freed_on};
 use crate::model::rules::Rule;
 use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, StoreIx};
 use crate::policy::leaks::{self, LeakRequest};
+use crate::services::diagnosis::Planned;
+use crate::services::error::Error;
+use crate::services::observer::Observer;
+use crate::services::policy_context;
+use crate::services::reach::Reach;
+use crate::services::request::Request;
+use crate::services::scan::ScanResult;
+use crate::services::store_editing;
 
 /// Plans of `gc` and `sweep --delete`.
 #[derive(Debug)]

@@ -19,11 +19,13 @@ use std::rc::Rc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::display::{self, thousands};
-use crate::model::plan::{self, Cause, Failure, FilesystemPlan, Kept, PassEnd, Phase, Target, Trigger};
+use crate::model::deletion::plan::{
+    self, Cause, Failure, FilesystemPlan, Kept, PassEnd, Phase, Target, Trigger,
+};
 use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{BytesAndInodes, InvalidStats, Measured, Space, Stat};
+use crate::model::text::display::{self, thousands};
 use crate::model::{
     Aftermath, Answer, ContainerState, FilesystemIx, ImageIx, Inventory, NodeIx, OutcomeKind, Plan, Problem,
     Step,

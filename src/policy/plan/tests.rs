@@ -2,7 +2,7 @@ use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
 use crate::model::Pattern;
-use crate::model::plan::Reason;
+use crate::model::deletion::plan::Reason;
 use crate::model::reference_set::ReferenceSet;
 use crate::model::refs::Refs;
 use crate::model::{

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
-use crate::model::names::names;
+use crate::model::text::names::names;
 use crate::report::text::{CELL, safe, shorten};
 
 names! {

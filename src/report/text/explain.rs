@@ -14,7 +14,7 @@ use super::table::{Table, bold, heading};
 use super::usage::place;
 use crate::app::explain::AgeLimits;
 use crate::history::ages::AgeRule;
-use crate::model::display::{count, listed, span};
+use crate::model::text::display::{count, listed, span};
 use crate::model::{Evidence, EvidenceKind, PrintedCommand};
 use crate::report::json::{
     BelowDoc, DifferenceCause, ExplainDoc, GcDecisionDoc, ImageDoc, LayerDoc, LostContainerDoc,

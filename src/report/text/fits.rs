@@ -3,8 +3,8 @@
 use super::Screen;
 use super::format::{bytes, never_pulled, safe, wrapped};
 use super::table::Table;
-use crate::model::display::{count, shell_word};
 use crate::model::rules::Rule;
+use crate::model::text::display::{count, shell_word};
 use crate::report::json::{ComingDoc, ComingState, FitsDoc};
 
 /// Maximum number of images that a sentence names.

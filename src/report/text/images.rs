@@ -8,8 +8,8 @@ use super::format::{age, bytes, names, safe, short_id};
 use super::screen::Screen;
 use super::table::Table;
 use crate::model::Owner;
-use crate::model::display::count;
-use crate::model::plan::TargetKind;
+use crate::model::deletion::plan::TargetKind;
+use crate::model::text::display::count;
 use crate::report::json::{BytesDoc, ImageDoc, UserDoc, UserKind};
 
 /// Formats the table of images, with the sum of their fair shares and the reasons why images are out of

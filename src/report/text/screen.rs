@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::format::{first_of, wrapped};
-use crate::model::reference::host;
+use crate::model::text::reference::host;
 
 /// Properties of the output that decide how text is formatted.
 #[derive(Clone, Debug)]

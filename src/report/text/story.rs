@@ -7,8 +7,8 @@ use super::screen::Screen;
 use super::table::bold;
 use crate::app::explain::Presence;
 use crate::history::runs::{Command, DeletionOutcome};
-use crate::model::display::{count, shell_word};
-use crate::model::plan::Reason;
+use crate::model::deletion::plan::Reason;
+use crate::model::text::display::{count, shell_word};
 use crate::report::json::{DeletionDoc, EndedBy, LifeDoc, StoryDoc};
 
 /// Maximum number of images that are shown; a tag may have named hundreds.

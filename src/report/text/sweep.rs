@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::format::{DIFFERS, age_of, bytes, measured, resumed, safe, short_id, signed_bytes, wrapped};
 use super::screen::Screen;
 use super::table::{Table, heading};
-use crate::model::display::count;
-use crate::model::plan::Action;
+use crate::model::deletion::plan::Action;
+use crate::model::text::display::count;
 use crate::model::{LeakClass, OutcomeKind};
 use crate::report::json::{DeletionDoc, SweepDoc, SweepLeakDoc};
 

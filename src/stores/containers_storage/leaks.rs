@@ -12,7 +12,7 @@ use std::path::Path;
 
 use jiff::SignedDuration;
 
-use crate::model::display::shell_word;
+use crate::model::text::display::shell_word;
 use crate::model::{Consistency, LeakClass, Orphan, Verdict};
 use crate::stores::leaks::{GRACE, Judgement};
 

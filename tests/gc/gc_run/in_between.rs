@@ -8,7 +8,7 @@ use layersweep::execute::{
     FactsOf, Gauges, ImageFacts, PolicyContext, PreconditionError, Remover, Run, images,
 };
 use layersweep::history::pins::Pins;
-use layersweep::model::plan::{Gain, Target};
+use layersweep::model::deletion::plan::{Gain, Target};
 use layersweep::model::refs::Refs;
 use layersweep::model::{Answer, ImageIx, Inventory, Outcome, RemovalResult, Step, Stopped};
 use layersweep::policy::kubelet::Listing;

@@ -2,7 +2,7 @@
 
 use anstyle::{AnsiColor, Style};
 
-use crate::model::display::count;
+use crate::model::text::display::count;
 use crate::policy::thresholds::{Counted, Source};
 use crate::report::json::{ReportFilesystemDoc, RunDoc, SeriesDoc};
 use crate::report::text::format::{bytes, safe, wrapped};

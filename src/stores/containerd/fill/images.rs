@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Filler, KUBERNETES, origin, qualified};
-use crate::model::display::shell_word;
+use crate::model::text::display::shell_word;
+use crate::model::text::reference;
 use crate::model::{
     Evidence, EvidenceKind, Image, ImageIx, IndexedManifest, Labels, LayerBlob, PinReason, is_for_ctr,
-    reference,
 };
 use crate::stores::containerd::content::{self, Resolved};
 use crate::stores::containerd::gc::{Graph, Ref};

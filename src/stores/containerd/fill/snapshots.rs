@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Filler, qualified};
-use crate::model::display::count as count_of;
+use crate::model::text::display::count as count_of;
 use crate::model::{Consistency, Finding, LayerFacts, NodeIx, NodeKind, Size};
 use crate::stores::containerd::metadata::snapshotter::SnapshotKind;
 use crate::stores::containerd::snapshot::{Backend, FIRST_BACKEND_AREA};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::images::ImageGroups;
 use super::{Filler, KUBERNETES, qualified};
-use crate::model::display::shell_word;
+use crate::model::text::display::shell_word;
 use crate::model::{ImageIx, LeakClass};
 use crate::stores::containerd::metadata::{Namespace, SnapshotRecord};
 use crate::stores::containerd::places::CRI;

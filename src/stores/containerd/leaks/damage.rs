@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::model::display::shell_word;
-use crate::model::{LeakClass, NodeKind, Verdict, display, is_for_ctr, is_of_docker};
+use crate::model::text::display;
+use crate::model::text::display::shell_word;
+use crate::model::{LeakClass, NodeKind, Verdict, is_for_ctr, is_of_docker};
 use crate::stores::containerd::fill::images::{ImageGroup, ImageGroups};
 use crate::stores::containerd::fill::{Filler, KUBERNETES, qualified};
 use crate::stores::containerd::gc::Ref;
