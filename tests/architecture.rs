@@ -302,9 +302,10 @@ fn no_test_file_is_empty_or_forgotten() {
         }
         let helper = directory.ends_with("support");
         assert!(!helper || !has_tests, "{} has tests", file.display());
-        let (name, beside) = match file.ends_with("mod.rs") {
-            true => (directory.file_name().unwrap(), directory.parent().unwrap()),
-            false => (file.file_stem().unwrap(), directory),
+        let (name, beside) = if file.ends_with("mod.rs") {
+            (directory.file_name().unwrap(), directory.parent().unwrap())
+        } else {
+            (file.file_stem().unwrap(), directory)
         };
         let above = ["mod.rs", "main.rs"].map(|name| beside.join(name));
         let above: Vec<_> = above.into_iter().chain([beside.with_extension("rs")]).collect();

@@ -135,10 +135,8 @@ fn no_such_scan(word: &str, missing: &Missing, unreadable: bool) -> Error {
         }
         missing => (missing.to_string(), LIST),
     };
-    let file = match Path::new(word).is_file() {
-        true => format!("; the file is named ./{word}"),
-        false => String::new(),
-    };
+    let file =
+        if Path::new(word).is_file() { format!("; the file is named ./{word}") } else { String::new() };
     Error::failed(format!("{word}: {why}")).hint(format!("{hint}{file}"))
 }
 

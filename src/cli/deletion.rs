@@ -38,9 +38,10 @@ pub(super) fn run(global: &Global, request: GcRequest<'_>) -> Result<Exit, Error
     };
     match done {
         Err(refusal) if refusal.exit == Exit::Refused => {
-            let refusal = match is_requested() {
-                true => Error::failed("stopped by a signal before anything was deleted"),
-                false => refusal,
+            let refusal = if is_requested() {
+                Error::failed("stopped by a signal before anything was deleted")
+            } else {
+                refusal
             };
             let refused = gc.refused(&refusal);
             if global.format == Format::Json {

@@ -61,9 +61,10 @@ fn name(word: &str) -> Option<ScanName> {
         && word.get(..4)?.bytes().all(|digit| digit.is_ascii_digit())
         && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         && word.as_bytes().get(4).is_none_or(u8::is_ascii_digit);
-    match is_id {
-        true => Some(ScanName::Id(word.to_owned())),
-        false => Since::parse(word).ok().map(|since| ScanName::At(since.at(Timestamp::now()))),
+    if is_id {
+        Some(ScanName::Id(word.to_owned()))
+    } else {
+        Since::parse(word).ok().map(|since| ScanName::At(since.at(Timestamp::now())))
     }
 }
 

@@ -54,9 +54,10 @@ fn images(argument: &str) -> Result<Vec<WantedImage>, Error> {
 fn read(source: impl std::io::Read, name: &str) -> Result<String, Error> {
     let mut text = String::new();
     let length = source.take(MOST_BYTES + 1).read_to_string(&mut text);
-    match length.map_err(|error| bad(name, &error.to_string()))? as u64 > MOST_BYTES {
-        true => Err(bad(name, "it is larger than 64 MiB")),
-        false => Ok(text),
+    if length.map_err(|error| bad(name, &error.to_string()))? as u64 > MOST_BYTES {
+        Err(bad(name, "it is larger than 64 MiB"))
+    } else {
+        Ok(text)
     }
 }
 

@@ -76,9 +76,10 @@ fn read_file(file: &Path) -> std::io::Result<String> {
 fn read_stdin() -> std::io::Result<String> {
     let mut text = String::new();
     let length = std::io::stdin().lock().take(MOST_BYTES + 1).read_to_string(&mut text)?;
-    match length as u64 > MOST_BYTES {
-        true => Err(std::io::Error::other(format!("longer than the limit of {MOST_BYTES} bytes"))),
-        false => Ok(text),
+    if length as u64 > MOST_BYTES {
+        Err(std::io::Error::other(format!("longer than the limit of {MOST_BYTES} bytes")))
+    } else {
+        Ok(text)
     }
 }
 

@@ -12,9 +12,10 @@ pub(super) fn run(global: &Global, args: &ScanArgs) -> Result<Exit, Error> {
     if args.uses {
         return scan::record_uses(&global.request, global);
     }
-    let result = match args.no_record {
-        true => scan::scan(&global.request, global)?,
-        false => scan::scan_and_record(&global.request, global)?,
+    let result = if args.no_record {
+        scan::scan(&global.request, global)?
+    } else {
+        scan::scan_and_record(&global.request, global)?
     };
     if args.reserve {
         reserve::create_all(&result.scan, &result.state.directory, global);

@@ -170,9 +170,10 @@ impl Gauge {
             let room = self.room()?;
             let measured_bytes = room.freed_since(before);
             most = most.max(measured_bytes);
-            let step = match stop::is_requested() {
-                true => WatchStep::Done(SettleEnd::Signal),
-                false => watch.see(began.elapsed(), measured_bytes, synchronising),
+            let step = if stop::is_requested() {
+                WatchStep::Done(SettleEnd::Signal)
+            } else {
+                watch.see(began.elapsed(), measured_bytes, synchronising)
             };
             match step {
                 WatchStep::Wait(pause) => std::thread::sleep(pause),

@@ -52,9 +52,10 @@ pub(crate) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: 
         .stores
         .iter()
         .any(|store| store.kind.facts().is_editable && !store.read_only && store.filesystem == fullest);
-    problem.hint = Some(match via == Via::Cri && can_be_edited {
-        true => format!("{}; or {by_hand}", crio::WHILE_IT_RUNS),
-        false => by_hand,
+    problem.hint = Some(if via == Via::Cri && can_be_edited {
+        format!("{}; or {by_hand}", crio::WHILE_IT_RUNS)
+    } else {
+        by_hand
     });
 }
 
@@ -69,15 +70,12 @@ pub(crate) fn out_of_inodes(scan: &Scan) -> Vec<Finding> {
         let filesystem = &inventory[ix];
         let nodes = inventory.nodes.iter().filter(|node| node.filesystem == ix);
         let in_stores: u64 = nodes.map(|node| node.size.inodes).sum();
-        let advice = match in_stores < filesystem.inodes / 10 {
-            true => format!(
+        let advice = if in_stores < filesystem.inodes / 10 { format!(
                 "deleting images frees hardly any; `du -x --inodes {} | sort -n | tail` shows what uses them",
                 shell_word(&filesystem.mount.to_string_lossy())
-            ),
-            false => "and no target for inodes is set: `layersweep gc --inodes-high 90` deletes images until 85% are \
+            ) } else { "and no target for inodes is set: `layersweep gc --inodes-high 90` deletes images until 85% are \
                       used"
-                .to_owned(),
-        };
+                .to_owned() };
         let message = format!(
             "too few inodes are free ({} of {}; {in_stores} are used by the stores), {advice}",
             filesystem.inodes_free, filesystem.inodes

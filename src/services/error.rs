@@ -204,9 +204,10 @@ impl From<stores::ScanError> for Error {
 /// The facts that would prove the deletion safe are not available: nothing was deleted.
 impl From<PreconditionError> for Error {
     fn from(error: PreconditionError) -> Self {
-        let hint = match error.is_stale {
-            true => "images or containers change faster than they can be read; try again later",
-            false => "",
+        let hint = if error.is_stale {
+            "images or containers change faster than they can be read; try again later"
+        } else {
+            ""
         };
         Self::nothing_deleted(&error).hint(hint).caused_by(error)
     }

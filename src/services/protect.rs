@@ -285,9 +285,12 @@ fn named_graphroots(request: &ScanRequest) -> Option<Vec<PathBuf>> {
     if request.graphroots.is_empty() && request.containerd_roots.is_empty() {
         return None;
     }
-    let graphroots = request.graphroots.iter().map(|path| match sysroot.is_foreign() {
-        true => sysroot.resolve(path).ok(),
-        false => sysroot.resolve(&std::path::absolute(path).ok()?).ok(),
+    let graphroots = request.graphroots.iter().map(|path| {
+        if sysroot.is_foreign() {
+            sysroot.resolve(path).ok()
+        } else {
+            sysroot.resolve(&std::path::absolute(path).ok()?).ok()
+        }
     });
     graphroots.collect()
 }

@@ -98,9 +98,10 @@ impl Reach {
 
     /// Way in which a run deletes an image, as a clause.
     pub(crate) fn way(&self, config: &Config) -> &'static str {
-        match self.is_direct || config.via == Via::Direct {
-            true => "deleted directly in its store",
-            false => "deleted through the runtime",
+        if self.is_direct || config.via == Via::Direct {
+            "deleted directly in its store"
+        } else {
+            "deleted through the runtime"
         }
     }
 

@@ -77,9 +77,12 @@ impl Request {
     }
 
     fn running(&self, sysroot: &Sysroot) -> Arc<RunningPrograms> {
-        let running = self.running.get_or_init(|| match sysroot.is_foreign() {
-            true => Arc::default(),
-            false => Arc::new(running::read(self.cri_endpoint.as_deref())),
+        let running = self.running.get_or_init(|| {
+            if sysroot.is_foreign() {
+                Arc::default()
+            } else {
+                Arc::new(running::read(self.cri_endpoint.as_deref()))
+            }
         });
         Arc::clone(running)
     }

@@ -230,9 +230,10 @@ pub(crate) fn is_seen(request: &Request, scan: &Scan) -> bool {
     if scan.inventory.stores.iter().any(|store| store.kind.facts().is_of_runtime) {
         return true;
     }
-    match request.names_stores {
-        true => request.cri_endpoint.is_some(),
-        false => !discover::discover(&scan.sysroot).candidates.is_empty(),
+    if request.names_stores {
+        request.cri_endpoint.is_some()
+    } else {
+        !discover::discover(&scan.sysroot).candidates.is_empty()
     }
 }
 

@@ -33,9 +33,10 @@ fn figures(request: &Request, scan: &Scan, state: &State) -> Vec<Figures> {
     };
     let users = other_usage::logs_and_dumps(scan, &known);
     // The unit that scans may not see the open files of other processes: it keeps what the last gc has seen.
-    let earlier = match deleted::sees_all_processes() {
-        true => Vec::new(),
-        false => state.read(figures::all).map(|all| all.stores).unwrap_or_default(),
+    let earlier = if deleted::sees_all_processes() {
+        Vec::new()
+    } else {
+        state.read(figures::all).map(|all| all.stores).unwrap_or_default()
     };
     let mut all = figures::of(&scan.inventory, &scan.refs);
     for (position, figures) in all.iter_mut().enumerate() {

@@ -241,9 +241,10 @@ impl State {
         let foreign = scan.sysroot.is_foreign().then(|| with_node_paths(scan));
         let inventory = foreign.as_ref().unwrap_or(&scan.inventory);
         let missing = self.known.missing(inventory);
-        let ended = match missing.is_empty() {
-            true => EndedLives::new(),
-            false => self.read(|from| known::ended_lives(from, &missing)).unwrap_or_default(),
+        let ended = if missing.is_empty() {
+            EndedLives::new()
+        } else {
+            self.read(|from| known::ended_lives(from, &missing)).unwrap_or_default()
         };
         self.known.ages(inventory, &self.moment(), &ended)
     }

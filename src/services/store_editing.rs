@@ -109,9 +109,10 @@ pub(crate) fn leaks(
     if plan.order.is_empty() {
         return Ok(None);
     }
-    match sees_all(gc_request.request) {
-        true => Ok(Some(plan)),
-        false => Err(format!("no leak was deleted: {HIDDEN} (hostPID: true, or trust_pid_namespace = true)")),
+    if sees_all(gc_request.request) {
+        Ok(Some(plan))
+    } else {
+        Err(format!("no leak was deleted: {HIDDEN} (hostPID: true, or trust_pid_namespace = true)"))
     }
 }
 

@@ -56,11 +56,12 @@ fn decide(user_dir: Option<(&Path, bool)>, root: Option<bool>, records: bool) ->
     // The missing home directory is reported when the records are opened.
     let user_dir = user_dir?;
     let (yet, its) = if has_records { ("", "its ") } else { (", without records yet", "") };
-    let roots = match is_readable {
-        true => format!("root's records are not used (--state-dir {SYSTEM} reads them)"),
-        false => format!(
+    let roots = if is_readable {
+        format!("root's records are not used (--state-dir {SYSTEM} reads them)")
+    } else {
+        format!(
             "root's in {SYSTEM} cannot be read: {its}pins, and ages and uses of images recorded there, are unknown"
-        ),
+        )
     };
     Some(Choice {
         dir: None,

@@ -24,9 +24,10 @@ pub(super) fn file(node: &Node<'_>) -> Vec<Check> {
             Err(failure) => failed(&object, &failure),
         });
     } else if open.degraded.is_empty() {
-        let message = match node.is_foreign() {
-            true => "none were kept here: past uses of the images are unknown",
-            false => "it does not exist yet: `layersweep scan` creates it",
+        let message = if node.is_foreign() {
+            "none were kept here: past uses of the images are unknown"
+        } else {
+            "it does not exist yet: `layersweep scan` creates it"
         };
         checks.push(Check::note(&object, message));
     }

@@ -15,12 +15,12 @@ use crate::services::via;
 
 /// Asks the node's runtimes.
 pub(super) fn ask(node: &Node<'_>) -> RuntimeChecks {
-    let not_asked = match node.is_foreign() {
-        true => Some("not asked: this is another node's disk (--sysroot)"),
-        false if node.request.cri_endpoint.is_none() && node.request.has_stores() => {
-            Some("not asked: a store is named, but no socket (--cri-endpoint)")
-        }
-        false => None,
+    let not_asked = if node.is_foreign() {
+        Some("not asked: this is another node's disk (--sysroot)")
+    } else if node.request.cri_endpoint.is_none() && node.request.has_stores() {
+        Some("not asked: a store is named, but no socket (--cri-endpoint)")
+    } else {
+        None
     };
     if let Some(why) = not_asked {
         return RuntimeChecks { chosen: vec![Check::note("", why)], ..RuntimeChecks::default() };

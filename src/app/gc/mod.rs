@@ -258,9 +258,10 @@ impl<'a> Gc<'a> {
     }
 
     fn hints(&self, plan: &Plan, scan: &Scan, named: &Named) -> Vec<String> {
-        match self.gc_request.is_gc() {
-            true => Vec::new(),
-            false => [rm::hints(plan, scan), named.hints.clone()].concat(),
+        if self.gc_request.is_gc() {
+            Vec::new()
+        } else {
+            [rm::hints(plan, scan), named.hints.clone()].concat()
         }
     }
 

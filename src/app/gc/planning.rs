@@ -118,9 +118,10 @@ impl Gc<'_> {
             store_editing::check(owners, &scanned.scan.inventory, &editors)?;
         }
         // If a person is asked, the run is locked, and killed runs are finished, only after the answer.
-        let resumed = match self.command_run.is_locked() {
-            true => store_editing::finish_killed_runs(request, &editors, &scanned.state.begun),
-            false => Resumed::default(),
+        let resumed = if self.command_run.is_locked() {
+            store_editing::finish_killed_runs(request, &editors, &scanned.state.begun)
+        } else {
+            Resumed::default()
         };
         let scanned = if resumed.objects > 0 { self.scan()? } else { scanned };
         Ok((scanned, editors, resumed))
@@ -152,13 +153,10 @@ impl Gc<'_> {
             Selection::Gc { .. } => Named::default(),
             Selection::Rm { references, listed, all_tags } => {
                 let named = rm::named(&scanned.scan, references, listed, *all_tags);
-                named.map_err(|error| match resumed.objects > 0 {
-                    true => error.hint(
+                named.map_err(|error| if resumed.objects > 0 { error.hint(
                         "the interrupted deletion that was finished first may have been of that: see `layersweep \
                          history`",
-                    ),
-                    false => error,
-                })?
+                    ) } else { error })?
             }
         };
         let containers = match (containers, deleter) {

@@ -41,15 +41,17 @@ pub(super) fn plans(
     let leaks = LeakRequest { min_age: config.leaks.min_age, ..LeakRequest::default() };
     let leaks = leaks::plan(&scan.inventory, &scan.refs, &leaks, scan.taken_at, &|store: StoreIx| {
         let store = &scan.inventory[store];
-        match scan.sysroot.is_foreign() {
+        if scan.sysroot.is_foreign() {
             // The plan is for the node when it runs again: its stores can be edited then.
-            true => store.read_only.then(|| "it is read only".to_owned()),
-            false => editors.store(store).err().map(str::to_owned),
+            store.read_only.then(|| "it is read only".to_owned())
+        } else {
+            editors.store(store).err().map(str::to_owned)
         }
     });
-    let refused = match scanned.state.is_unreadable {
-        true => Some("its records cannot be read".to_owned()),
-        false => reach.refused(),
+    let refused = if scanned.state.is_unreadable {
+        Some("its records cannot be read".to_owned())
+    } else {
+        reach.refused()
     };
     Ok(Plans { images, leaks, refused, command: reach.command() })
 }

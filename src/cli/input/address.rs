@@ -25,9 +25,10 @@ impl Address {
         if let Some(path) = text.strip_prefix("unix:") {
             // The same form as in `unix:///run/crio/crio.sock`.
             let path = path.strip_prefix("//").unwrap_or(path);
-            return match Path::new(path).is_absolute() {
-                true => Ok(Self::Unix(path.into())),
-                false => Err("the socket path must be absolute, as in unix:/run/layersweep.sock".into()),
+            return if Path::new(path).is_absolute() {
+                Ok(Self::Unix(path.into()))
+            } else {
+                Err("the socket path must be absolute, as in unix:/run/layersweep.sock".into())
             };
         }
         if let Ok(port) = text.parse() {

@@ -63,9 +63,10 @@ pub fn check(path: &Path) -> Result<(), Unfit> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
     }
-    match path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
-        true => Err(Unfit::Nameless),
-        false => Ok(()),
+    if path.file_name().is_none() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        Err(Unfit::Nameless)
+    } else {
+        Ok(())
     }
 }
 

@@ -116,9 +116,10 @@ fn escape(json: &str) -> String {
     for line in json.split_inclusive('\n') {
         let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
         for c in line.chars() {
-            match acts_on_terminal(c) {
-                true => out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}"))),
-                false => out.push(c),
+            if acts_on_terminal(c) {
+                out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")))
+            } else {
+                out.push(c)
             }
         }
         out.push_str(end);
@@ -131,9 +132,10 @@ pub fn ids<'a>(ids: impl Iterator<Item = &'a str>) -> Result<(), Error> {
     let terminal = io::stdout().is_terminal();
     let mut out = String::new();
     for id in ids {
-        match terminal {
-            true => out.push_str(&safe(id)),
-            false => out.push_str(id),
+        if terminal {
+            out.push_str(&safe(id))
+        } else {
+            out.push_str(id)
         }
         out.push('\n');
     }

@@ -268,9 +268,12 @@ impl<'a> NodeDocument<'a> {
             // Another kind, or a later version, may have other data in a field of the same name.
             Err(error) => {
                 let head = serde_json::from_slice::<Head<'_>>(text);
-                let head = head.map_err(|error| match error.is_data() {
-                    true => "it is not a document of layersweep".to_owned(),
-                    false => format!("it is not a JSON document: {error}"),
+                let head = head.map_err(|error| {
+                    if error.is_data() {
+                        "it is not a document of layersweep".to_owned()
+                    } else {
+                        format!("it is not a JSON document: {error}")
+                    }
                 })?;
                 is_report(&head)?;
                 return Err(invalid(&error.to_string()));

@@ -63,10 +63,7 @@ pub fn thousands(number: u64) -> String {
 #[must_use]
 pub fn shell_word(text: &str) -> String {
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+:@%=,".contains(c));
-    match is_plain && !text.is_empty() {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    }
+    if is_plain && !text.is_empty() { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 /// Returns the first twelve digits of an id, as the runtimes' tools print it.

@@ -60,9 +60,10 @@ impl Exposition {
             let help = family.help.replace('\\', "\\\\").replace('\n', "\\n");
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
             for (labels, value) in samples {
-                let _ = match labels.is_empty() {
-                    true => writeln!(text, "{name} {value}"),
-                    false => writeln!(text, "{name}{{{labels}}} {value}"),
+                let _ = if labels.is_empty() {
+                    writeln!(text, "{name} {value}")
+                } else {
+                    writeln!(text, "{name}{{{labels}}} {value}")
                 };
             }
         }

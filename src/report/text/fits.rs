@@ -46,10 +46,7 @@ pub fn fits(document: &FitsDoc, screen: &Screen) -> String {
 
 /// Formats a part of the result on lines that fit the terminal.
 fn paragraph(screen: &Screen, text: &str) -> String {
-    match text.is_empty() {
-        true => String::new(),
-        false => wrapped(text, screen.width.unwrap_or(usize::MAX), ""),
-    }
+    if text.is_empty() { String::new() } else { wrapped(text, screen.width.unwrap_or(usize::MAX), "") }
 }
 
 fn row(image: &ComingDoc) -> Vec<String> {

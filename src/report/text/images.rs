@@ -24,10 +24,11 @@ pub fn images(images: &[ImageDoc], all: usize, fair: &BytesDoc, now: Timestamp, 
     headings.extend(["USED BY", "PINNED", ">SIZE", ">SHARED", ">EXCLUSIVE", ">FAIR", ">FREES"]);
     let mut table = Table::new(screen, &headings);
     for image in images {
-        let label = match image.names.is_empty() && screen.width.is_some() {
+        let label = if image.names.is_empty() && screen.width.is_some() {
             // A narrow terminal removes the column of ids.
-            true => format!("{} {}", name(image), short_id(&image.id)),
-            false => screen.list(&image.names, "<none>", |name| safe(name)) + kind(image),
+            format!("{} {}", name(image), short_id(&image.id))
+        } else {
+            screen.list(&image.names, "<none>", |name| safe(name)) + kind(image)
         };
         let mut cells = vec![label, short_id(&image.id), age(image.created_at, now)];
         if remembered {

@@ -101,9 +101,10 @@ pub(super) fn life_line(life: &LifeDoc, label: &str, tells_end: bool, screen: &S
         }
         None => "never used".to_owned(),
     };
-    let end = match tells_end && life.ended_by.is_some() {
-        true => format!("; {}", ending(life, screen)),
-        false => String::new(),
+    let end = if tells_end && life.ended_by.is_some() {
+        format!("; {}", ending(life, screen))
+    } else {
+        String::new()
     };
     format!("{label}{}{until}, {used}{end}\n", screen.time(since))
 }

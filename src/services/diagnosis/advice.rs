@@ -136,10 +136,8 @@ fn safe_steps(disk: &Disk, foreign: bool) -> Vec<AdvisedStep> {
         .filter(|(_, planned, _)| !planned.is_nothing())
         .map(|(command, planned, effect)| {
             freed = freed.saturating_add(planned.bytes);
-            let inodes = match short_of_inodes(disk) {
-                true => format!(" and {} inodes", planned.inodes),
-                false => String::new(),
-            };
+            let inodes =
+                if short_of_inodes(disk) { format!(" and {} inodes", planned.inodes) } else { String::new() };
             let left = after(disk, freed).map(|left| format!(", which leaves {left:.1}%"));
             let size = bytes(planned.bytes);
             AdvisedStep {

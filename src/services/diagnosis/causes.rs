@@ -243,9 +243,10 @@ fn unpin(pinned_by: &[PinReason], command: &str) -> String {
             steps.push(undo);
         }
     }
-    match steps.is_empty() {
-        true => format!("if nothing needs it, remove the pin; then `{command}` can delete it"),
-        false => format!("if nothing needs it: {}; then `{command}` can delete it", steps.join(", ")),
+    if steps.is_empty() {
+        format!("if nothing needs it, remove the pin; then `{command}` can delete it")
+    } else {
+        format!("if nothing needs it: {}; then `{command}` can delete it", steps.join(", "))
     }
 }
 
@@ -487,13 +488,15 @@ fn leaks(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             LeakClass::VarTmp => context.inside(&leak.path),
             _ => short_id(&leak.id),
         };
-        let title = match many {
-            true => format!("{} leaks of class {class}", members.len()),
-            false => format!("leak {class} {name}"),
+        let title = if many {
+            format!("{} leaks of class {class}", members.len())
+        } else {
+            format!("leak {class} {name}")
         };
-        let text = match many {
-            true => format!("{title}; the largest: {name}, {}: {}", display::bytes(*largest), leak.evidence),
-            false => format!("{title}: {}", leak.evidence),
+        let text = if many {
+            format!("{title}; the largest: {name}, {}: {}", display::bytes(*largest), leak.evidence)
+        } else {
+            format!("{title}: {}", leak.evidence)
         };
         let is_deletable = matches!(command, Some(PrintedCommand::Deletes(_)));
         let (frees_bytes, frees_inodes) = if is_deletable || class == LeakClass::VolumeOrphan {

@@ -99,9 +99,10 @@ fn fullness_sentence(disks: &[Disk], disk: &Disk) -> String {
 /// wrong.
 fn reserved(disk: &Disk) -> String {
     let rest = disk.filesystem.reserved_bytes();
-    match share(rest, disk.filesystem.capacity_bytes) > RESERVED {
-        true => format!(", {} reserved for root or not available", bytes(rest)),
-        false => String::new(),
+    if share(rest, disk.filesystem.capacity_bytes) > RESERVED {
+        format!(", {} reserved for root or not available", bytes(rest))
+    } else {
+        String::new()
     }
 }
 
@@ -220,13 +221,12 @@ fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
                     bytes(unknown)
                 );
             }
-            return match has_room(disk) {
-                true => "There is nothing to free.".into(),
-                false => {
-                    "Nothing can be freed safely: everything in the stores is in use; move data away or enlarge the \
+            return if has_room(disk) {
+                "There is nothing to free.".into()
+            } else {
+                "Nothing can be freed safely: everything in the stores is in use; move data away or enlarge the \
                      disk."
                         .into()
-                }
             };
         }
         true => format!("`{command}` cannot free anything"),
@@ -238,10 +238,8 @@ fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
             let verb = if commands.len() == 1 { "frees" } else { "free" };
             let after = after(disk, freed.bytes)
                 .map_or_else(String::new, |percent| format!(", which leaves {percent:.1}%"));
-            let inodes = match short_of_inodes(disk) {
-                true => format!(" and {} inodes", freed.inodes),
-                false => String::new(),
-            };
+            let inodes =
+                if short_of_inodes(disk) { format!(" and {} inodes", freed.inodes) } else { String::new() };
             let first =
                 format!("{when}{} {verb} up to {}{inodes}{after}", listed(&commands), bytes(freed.bytes));
             capital(&[vec![first], kept].concat().join("; "))

@@ -199,8 +199,9 @@ impl<'a> Filler<'a> {
 
 /// Returns the id of a snapshot's node: its key, with the snapshotter's name unless it is the `primary` one.
 fn id_of(namespace: &str, snapshotter: &str, key: &str, primary: &str) -> String {
-    match snapshotter == primary {
-        true => qualified(namespace, key),
-        false => qualified(namespace, &format!("{snapshotter}/{key}")),
+    if snapshotter == primary {
+        qualified(namespace, key)
+    } else {
+        qualified(namespace, &format!("{snapshotter}/{key}"))
     }
 }
