@@ -11,9 +11,10 @@
 //!
 //! | floor | modules |
 //! |---|---|
-//! | 8 | [`cli`]: parses flags, calls `app` once and writes the result |
-//! | 7 | [`report`]: results of `app` as text, JSON, HTML, metrics |
-//! | 6 | [`app`]: the use cases; independent of flags and streams |
+//! | 9 | [`cli`]: parses flags, calls `app` once and writes the result |
+//! | 8 | [`report`]: results of `app` as text, JSON, HTML, metrics |
+//! | 7 | [`app`]: the use cases; independent of flags and streams |
+//! | 6 | [`services`]: the steps that use cases share |
 //! | 5 | [`config`]: files and flags; [`execute`]: deletes one step after another |
 //! | 4 | [`policy`]: decides what is deleted, pure; [`history`]: SQLite; [`cri`]: the runtime; [`editor`]: the only writer of a graphroot |
 //! | 3 | [`stores`]: finds and reads stores |
@@ -36,5 +37,6 @@ pub mod model;
 pub mod node;
 pub mod policy;
 pub mod report;
+pub mod services;
 pub mod stores;
 pub mod sys;

@@ -6,15 +6,15 @@ use std::path::Path;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::database::Database;
-use super::error::Error;
-use super::observer::Observer;
-use super::request::Request;
-use super::{kept_scans, scan};
 use crate::history::Access;
 use crate::history::kept_scans::{self as history, Missing, ScanName};
-use crate::model::comparison::ScanComparison;
-use crate::model::scan_summary::{ComparedScan, SummaryStore};
+use crate::model::documents::comparison::ScanComparison;
+use crate::model::documents::scan_summary::{ComparedScan, SummaryStore};
+use crate::services::database::Database;
+use crate::services::error::Error;
+use crate::services::observer::Observer;
+use crate::services::request::Request;
+use crate::services::{kept_scans, scan};
 
 #[derive(Debug)]
 pub enum ScanSource {
@@ -95,7 +95,7 @@ fn now(request: &Request, observer: &dyn Observer) -> Result<ComparedScan, Error
 /// Scans, and compares with the last kept scan that had begun at the time `since`, or else with the oldest.
 ///
 /// # Errors
-/// When no scan is kept, or as [`crate::app::scan::scan`].
+/// When no scan is kept, or as [`crate::services::scan::scan`].
 pub fn since(request: &Request, observer: &dyn Observer, since: Timestamp) -> Result<ScanComparison, Error> {
     let database = Database::open(request, Access::Read)?.warn(observer);
     let kept = database.read(history::all)?;
@@ -135,10 +135,8 @@ fn no_such_scan(word: &str, missing: &Missing, unreadable: bool) -> Error {
         }
         missing => (missing.to_string(), LIST),
     };
-    let file = match Path::new(word).is_file() {
-        true => format!("; the file is named ./{word}"),
-        false => String::new(),
-    };
+    let file =
+        if Path::new(word).is_file() { format!("; the file is named ./{word}") } else { String::new() };
     Error::failed(format!("{word}: {why}")).hint(format!("{hint}{file}"))
 }
 

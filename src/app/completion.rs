@@ -1,8 +1,8 @@
 //! Names that a shell completes, read from the records of the last scan.
 
-use super::database::Database;
-use super::request::Request;
 use crate::history::{Access, known, pins};
+use crate::services::database::Database;
+use crate::services::request::Request;
 
 /// Kind of names to complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

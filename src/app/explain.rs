@@ -4,31 +4,31 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::containers::Containers;
-use super::diagnosis;
-use super::error::Error;
-use super::observer::{Audience, Observer};
 use super::path_usage::{self, Owned};
-use super::paths::owners_store;
-use super::policy_context;
-use super::reach::Reach;
-use super::request::Request;
-use super::runtime;
-use super::scan::{self, ScanOptions, ScanResult};
-use super::state::{self, Purpose};
 use crate::config::Config;
 use crate::cri::Options;
 use crate::execute::containers::Scope;
 use crate::execute::cri::CriRemover;
 use crate::history::story::Story;
-use crate::model::display::shell_word;
-use crate::model::names::names;
 use crate::model::rules::{Rule, Ruling};
+use crate::model::text::display::shell_word;
+use crate::model::text::names::names;
 use crate::model::{
     Consistency, Image, ImageIx, LostContainer, NodeKind, Plan, PrintedCommand, StoreIx, Volume,
 };
 use crate::policy::Policy;
 use crate::policy::image_rules::ImageRule;
+use crate::services::containers::Containers;
+use crate::services::diagnosis;
+use crate::services::error::Error;
+use crate::services::observer::{Audience, Observer};
+use crate::services::paths::owners_store;
+use crate::services::policy_context;
+use crate::services::reach::Reach;
+use crate::services::request::Request;
+use crate::services::runtime;
+use crate::services::scan::{self, ScanOptions, ScanResult};
+use crate::services::state::{self, Purpose};
 use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};
 
@@ -171,24 +171,23 @@ pub fn explain(
     config: &Config,
     reference: &str,
 ) -> Result<Explanation, Error> {
-    let (mut result, subject, owned) = match lookup::is_path(reference) {
-        true => by_path(request, observer, config, Path::new(reference))?,
-        false => {
-            let result =
-                scan::scan_with(request, observer, Purpose::Look, false, ScanOptions::with_labels(config))?;
-            match lookup::look_up(&result.scan, reference) {
-                Ok(subject) => (result, Some(subject), None),
-                Err(unknown @ lookup::LookupError::Unknown { .. }) => {
-                    if let Some(lost) = lookup::lost_container(&result.scan, reference).cloned() {
-                        return Ok(Explanation { lost_container: Some(lost), ..Explanation::of(result) });
-                    }
-                    match volume_path(&result.scan, reference) {
-                        Some(path) => by_path(request, observer, config, &path)?,
-                        None => return absent(result, reference, unknown),
-                    }
+    let (mut result, subject, owned) = if lookup::is_path(reference) {
+        by_path(request, observer, config, Path::new(reference))?
+    } else {
+        let result =
+            scan::scan_with(request, observer, Purpose::Look, false, ScanOptions::with_labels(config))?;
+        match lookup::look_up(&result.scan, reference) {
+            Ok(subject) => (result, Some(subject), None),
+            Err(unknown @ lookup::LookupError::Unknown { .. }) => {
+                if let Some(lost) = lookup::lost_container(&result.scan, reference).cloned() {
+                    return Ok(Explanation { lost_container: Some(lost), ..Explanation::of(result) });
                 }
-                Err(error) => return Err(error.into()),
+                match volume_path(&result.scan, reference) {
+                    Some(path) => by_path(request, observer, config, &path)?,
+                    None => return absent(result, reference, unknown),
+                }
             }
+            Err(error) => return Err(error.into()),
         }
     };
     let image = match subject {
@@ -302,9 +301,10 @@ fn absent(result: ScanResult, reference: &str, unknown: lookup::LookupError) -> 
     let stories = result.state.stories(reference)?;
     if stories.is_empty() {
         let records = result.state.directory.dir.display();
-        let known = match result.state.is_new {
-            true => format!("there are no records in {records}, so deleted images are unknown"),
-            false => format!("the records in {records} do not know a deleted image of that name"),
+        let known = if result.state.is_new {
+            format!("there are no records in {records}, so deleted images are unknown")
+        } else {
+            format!("the records in {records} do not know a deleted image of that name")
         };
         let listed = "`layersweep images` and `layersweep layers` list what exists";
         let path = "a path begins with / or ./";

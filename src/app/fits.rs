@@ -2,22 +2,22 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::error::{Error, Exit};
-use super::observer::Observer;
-use super::policy_context;
-use super::reach::Reach;
-use super::request::Request;
-use super::scan::{self, ScanOptions, ScanResult};
-use super::state::Purpose;
 use crate::config::Config;
 use crate::model::arrival::{self, Arrival, KnownLayer, Ratio, StoreContents};
-use crate::model::plan::{Target, freed_on};
-use crate::model::reference::{self, bare_id};
+use crate::model::deletion::plan::{Target, freed_on};
 use crate::model::rules::Rule;
 use crate::model::space::{Measured, Space};
+use crate::model::text::reference::{self, bare_id};
 use crate::model::{FilesystemIx, Image, ImageIx, Inventory, NodeKind, Plan, StoreIx};
 use crate::node::image_lists::WantedImage;
 use crate::policy::{Input, Targets, Task, Thresholds, plan};
+use crate::services::error::{Error, Exit};
+use crate::services::observer::Observer;
+use crate::services::policy_context;
+use crate::services::reach::Reach;
+use crate::services::request::Request;
+use crate::services::scan::{self, ScanOptions, ScanResult};
+use crate::services::state::Purpose;
 
 /// Knowledge of an image that may come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,10 +77,12 @@ pub struct Fits {
 impl Fits {
     /// Returns the exit code: 4 if the images do not fit, 3 if it is not known of all of them.
     pub fn exit(&self) -> Exit {
-        match self.fits {
-            false => Exit::NotReached,
-            true if self.unknown() > 0 => Exit::Incomplete,
-            true => self.result.exit(),
+        if !self.fits {
+            Exit::NotReached
+        } else if self.unknown() > 0 {
+            Exit::Incomplete
+        } else {
+            self.result.exit()
         }
     }
 
@@ -145,9 +147,10 @@ pub fn fits(
     let then = now.lost(total.disk_bytes);
     let started = config.images.targets.start(&then).map_err(|error| invalid(&error))?;
     let stays_below = !started.any() && then.owed_bytes <= now.owed_bytes;
-    let room = match stays_below {
-        true => None,
-        false => Some(policy_context::with_input(
+    let room = if stays_below {
+        None
+    } else {
+        Some(policy_context::with_input(
             request,
             observer,
             config,
@@ -176,7 +179,7 @@ pub fn fits(
                     reach.command(),
                 )
             },
-        )?),
+        )?)
     };
     let fits = stays_below || total.disk_bytes == 0;
     let gc_refused = reach.refused();
@@ -296,8 +299,8 @@ fn contents(inventory: &Inventory, store: StoreIx) -> StoreContents {
     let chains = images.iter().map(|image| {
         let unpacked = image.layers.iter().rev().filter_map(|layer| layers.get(layer.as_str()));
         let unpacked: Vec<_> = unpacked.copied().collect();
-        match unpacked.len() == image.blobs.len() && is_pulled_here(image) {
-            true => image
+        if unpacked.len() == image.blobs.len() && is_pulled_here(image) {
+            image
                 .blobs
                 .iter()
                 .zip(unpacked)
@@ -306,8 +309,9 @@ fn contents(inventory: &Inventory, store: StoreIx) -> StoreContents {
                     compressed_bytes: blob.compressed_bytes,
                     bytes,
                 })
-                .collect(),
-            false => Vec::new(),
+                .collect()
+        } else {
+            Vec::new()
         }
     });
     let keeps_blobs =

@@ -6,10 +6,6 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::database::Database;
-use super::error::{Error, Exit};
-use super::observer::{Audience, Observer};
-use super::request::Request;
 use crate::disk;
 use crate::history::Access;
 use crate::history::kept_scans::{self, KeptScan};
@@ -18,6 +14,10 @@ use crate::history::runs::{self, DeletionRow, Query, Quiet, RunRow, TargetKind};
 use crate::history::story::{self, Story};
 use crate::history::usage::{self, Series};
 use crate::model::repull::PullReferences;
+use crate::services::database::Database;
+use crate::services::error::{Error, Exit};
+use crate::services::observer::{Audience, Observer};
+use crate::services::request::Request;
 
 /// Source of facts about the past.
 #[derive(Clone, Debug, Serialize)]
@@ -78,9 +78,10 @@ pub struct Repull {
 impl Repull {
     /// Returns the exit code: [`Exit::Incomplete`] if an image cannot be pulled again.
     pub fn exit(&self) -> Exit {
-        match self.images.iter().any(|(_, references)| matches!(references, PullReferences::None(_))) {
-            true => Exit::Incomplete,
-            false => self.origin.exit(),
+        if self.images.iter().any(|(_, references)| matches!(references, PullReferences::None(_))) {
+            Exit::Incomplete
+        } else {
+            self.origin.exit()
         }
     }
 }
@@ -142,11 +143,10 @@ fn no_such_image(database: &Database, reference: &str) -> Error {
     if database.unreadable {
         return error.hint("the records cannot be read: `layersweep doctor` shows what is wrong with them");
     }
-    error.hint(match database.found {
-        true => {
-            "an image is recorded from the first scan on that finds it; `layersweep history` lists the runs"
-        }
-        false => "nothing has been recorded there; name another directory with --state-dir DIR",
+    error.hint(if database.found {
+        "an image is recorded from the first scan on that finds it; `layersweep history` lists the runs"
+    } else {
+        "nothing has been recorded there; name another directory with --state-dir DIR"
     })
 }
 
@@ -171,10 +171,7 @@ pub fn repull(request: &Request, observer: &dyn Observer, run_id: Option<&str>) 
 fn no_such_run(database: &Database, run_id: &str) -> Error {
     let directory = database.directory.dir.display();
     Error::usage(format!("the records in {directory} do not know a run {run_id:?}")).hint(
-        match database.unreadable {
-            true => "the records cannot be read: `layersweep doctor` shows what is wrong with them",
-            false => "`layersweep history --limit 0` lists the runs with their ids; `last` is the last that deleted images",
-        },
+        if database.unreadable { "the records cannot be read: `layersweep doctor` shows what is wrong with them" } else { "`layersweep history --limit 0` lists the runs with their ids; `last` is the last that deleted images" },
     )
 }
 

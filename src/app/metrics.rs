@@ -2,11 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use super::database::{self, Database as OurDatabase};
-use super::error::{Error, Exit};
-use super::forecast;
-use super::observer::{Audience, Observer};
-use super::request::Request;
 use crate::disk::filesystem;
 use crate::editor::ReserveFile;
 use crate::history::counters::{self, Counter, LastRun};
@@ -15,6 +10,11 @@ use crate::history::{Access, Degraded, SaveWarning, checkup};
 use crate::model::Filesystem;
 use crate::policy::Targets;
 use crate::policy::forecast::Forecast;
+use crate::services::database::{self, Database as OurDatabase};
+use crate::services::error::{Error, Exit};
+use crate::services::forecast;
+use crate::services::observer::{Audience, Observer};
+use crate::services::request::Request;
 
 /// Content of all metrics.
 #[derive(Clone, Debug)]

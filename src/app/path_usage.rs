@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
-use super::diagnosis::{self, Part};
-use super::observer::Observer;
-use super::outside;
-use super::request::Request;
 use crate::config::Config;
 use crate::disk::Progress;
 use crate::model::refs::{self, Fair, LineKind, Root};
 use crate::model::{ContainerIx, Finding, ImageIx, LeakIx};
+use crate::services::diagnosis::{self, Part};
+use crate::services::observer::Observer;
+use crate::services::outside;
+use crate::services::request::Request;
 use crate::stores::Scan;
 use crate::stores::lookup::Located;
 use crate::stores::other_usage::{self, BytesBelow, OutsideUse};

@@ -4,17 +4,17 @@ use std::os::unix::fs::MetadataExt;
 
 use serde::Serialize;
 
-use super::database::Database;
-use super::error::{Error, Exit};
-use super::observer::{Audience, Observer};
-use super::request::Request;
 use crate::config::Config;
 use crate::disk::Progress;
 use crate::history::known::{self, KnownImages};
 use crate::history::pins::{self, Added, Pin};
 use crate::history::{Access, StateDirectory};
 use crate::model::Pattern;
-use crate::model::display::shell_word;
+use crate::model::text::display::shell_word;
+use crate::services::database::Database;
+use crate::services::error::{Error, Exit};
+use crate::services::observer::{Audience, Observer};
+use crate::services::request::Request;
 use crate::stores::{self, Measure};
 use crate::sys::users;
 

@@ -2,17 +2,17 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::error::Error;
-use super::gc_request::ListLine;
-use super::paths::owners_store;
-use crate::model::display::{count, shell_word, short_id, short_reference};
-use crate::model::plan::{Plan, TargetKind};
-use crate::model::reference::{bare_id, means, normalized, repository};
+use crate::model::deletion::plan::{Plan, TargetKind};
 use crate::model::rules::Rule;
+use crate::model::text::display::{count, shell_word, short_id, short_reference};
+use crate::model::text::reference::{bare_id, means, normalized, repository};
 use crate::model::{
     Container, ContainerState, Image, ImageId, ImageIx, Inventory, KindFacts, Owner, OwnersStore, is_for_ctr,
     is_of_docker, removal_command,
 };
+use crate::services::error::Error;
+use crate::services::gc_request::ListLine;
+use crate::services::paths::owners_store;
 use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};
 
@@ -299,7 +299,7 @@ mod tests {
 
     use super::*;
     use crate::model::StoreKind;
-    use crate::model::plan::{Kept, Target};
+    use crate::model::deletion::plan::{Kept, Target};
     use crate::model::rules::Ruling;
 
     fn container() -> Container {

@@ -1,22 +1,22 @@
 //! Lists, deletes and repairs leaks. A change takes two calls, [`Sweep::plan`] and [`Sweep::act`]; between them a
 //! person may be asked.
 
-use super::error::{Error, Exit};
-use super::observer::Observer;
-use super::recorder::{Beginning, Recorder};
-use super::request::Request;
-use super::run::CommandRun;
-use super::scan::{self, ScanResult};
-use super::store_editing::{self, Resumed};
 use crate::config::Via;
 use crate::execute::editors::Editors;
 use crate::execute::measure::SettlePatience;
 use crate::execute::{Gauges, Run, leaks};
 use crate::history::runs::Command;
-use crate::model::outcome::{Outcome, OutcomeKind};
-use crate::model::plan::{Phase, Plan, Problem};
+use crate::model::deletion::outcome::{Outcome, OutcomeKind};
+use crate::model::deletion::plan::{Phase, Plan, Problem};
 use crate::model::{Consistency, Inventory};
 use crate::policy::leaks::{Decision, LeakPlan, LeakRequest};
+use crate::services::error::{Error, Exit};
+use crate::services::observer::Observer;
+use crate::services::recorder::{Beginning, Recorder};
+use crate::services::request::Request;
+use crate::services::run::CommandRun;
+use crate::services::scan::{self, ScanResult};
+use crate::services::store_editing::{self, Resumed};
 use crate::stores::Scan;
 
 /// A request for one run.

@@ -1,17 +1,17 @@
 //! `usage`: shows the users of each filesystem, in one column whose sum is the used bytes of the filesystem.
 
-use super::diagnosis::{self, Part};
-use super::error::{Error, Exit};
-use super::forecast;
-use super::observer::{Audience, Observer};
-use super::outside;
-use super::reach;
-use super::request::Request;
-use super::scan::ScanResult;
 use crate::config::Config;
 use crate::model::refs::{self, Fair, Group, GroupBy, GroupKeys, Line, LineKind};
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::forecast::Forecast;
+use crate::services::diagnosis::{self, Part};
+use crate::services::error::{Error, Exit};
+use crate::services::forecast;
+use crate::services::observer::{Audience, Observer};
+use crate::services::outside;
+use crate::services::reach;
+use crate::services::request::Request;
+use crate::services::scan::ScanResult;
 use crate::stores::other_usage;
 
 /// Usage of all filesystems of the stores.
@@ -94,7 +94,7 @@ impl Usage {
 /// Measures the stores and the other users of their filesystems.
 ///
 /// # Errors
-/// As [`crate::app::scan::scan`].
+/// As [`crate::services::scan::scan`].
 pub fn usage(
     request: &Request,
     observer: &dyn Observer,

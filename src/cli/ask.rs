@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use super::global::Global;
-use crate::app::error::Error;
+use crate::services::error::Error;
 
 /// Returns true if the user must be asked.
 ///

@@ -6,11 +6,13 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap_complete::Shell;
 
-use super::args::{Args, CompletionsArgs};
-use super::{help, output, settings};
+use super::settings;
 use crate::app::completion::{Candidates, candidates};
-use crate::app::error::{Error, Exit};
-use crate::app::user_records;
+use crate::cli::input::args::{Args, CompletionsArgs};
+use crate::cli::input::help;
+use crate::cli::screen::output;
+use crate::services::error::{Error, Exit};
+use crate::services::user_records;
 
 const NAME: &str = "layersweep";
 

@@ -2,15 +2,16 @@
 
 use jiff::Timestamp;
 
-use super::args::{ConfigArgs, ConfigCommand, Format, GlobalFlags};
 use super::global::Global;
-use super::{output, settings, terminal};
-use crate::app::database::state_directory;
-use crate::app::error::{Error, Exit};
-use crate::app::protect;
+use super::settings;
+use crate::cli::input::args::{ConfigArgs, ConfigCommand, Format, GlobalFlags};
+use crate::cli::screen::{output, terminal};
 use crate::config::{ConfigOrigin, Invalid};
 use crate::report::json::{self, Override};
 use crate::report::text;
+use crate::services::database::state_directory;
+use crate::services::error::{Error, Exit};
+use crate::services::protect;
 
 pub(super) fn run(flags: &GlobalFlags, args: &ConfigArgs) -> Result<Exit, Error> {
     let (global, config, problems) = settings::read_anyway(flags)?;

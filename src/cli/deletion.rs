@@ -1,15 +1,16 @@
 //! Common part of `gc` and `rm`: plan, question, run and output.
 
-use super::args::Format;
+use super::ask;
 use super::global::Global;
-use super::{ask, output, stop, terminal};
-use crate::app::error::{Error, Exit};
 use crate::app::gc::{Gc, GcResult, Planned};
-use crate::app::gc_request::GcRequest;
+use crate::cli::input::args::Format;
+use crate::cli::screen::{output, stop, terminal};
 use crate::model::OutcomeKind;
-use crate::model::display::count;
-use crate::model::plan::{Plan, TargetKind};
+use crate::model::deletion::plan::{Plan, TargetKind};
+use crate::model::text::display::count;
 use crate::report::{json, text};
+use crate::services::error::{Error, Exit};
+use crate::services::gc_request::GcRequest;
 use crate::sys::stop::is_requested;
 
 /// Maximum number of plans, if the node changes between plan and deletion.
@@ -37,9 +38,10 @@ pub(super) fn run(global: &Global, request: GcRequest<'_>) -> Result<Exit, Error
     };
     match done {
         Err(refusal) if refusal.exit == Exit::Refused => {
-            let refusal = match is_requested() {
-                true => Error::failed("stopped by a signal before anything was deleted"),
-                false => refusal,
+            let refusal = if is_requested() {
+                Error::failed("stopped by a signal before anything was deleted")
+            } else {
+                refusal
             };
             let refused = gc.refused(&refusal);
             if global.format == Format::Json {

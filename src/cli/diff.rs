@@ -5,16 +5,16 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::args::DiffArgs;
 use super::global::Global;
-use super::output;
-use super::values::Since;
 use crate::app::comparison::{self, ScanSource};
-use crate::app::error::{Error, Exit};
+use crate::cli::input::args::DiffArgs;
+use crate::cli::input::values::Since;
+use crate::cli::screen::output;
 use crate::history::kept_scans::ScanName;
-use crate::model::read_scan::read_scan;
-use crate::model::scan_summary::ComparedScan;
+use crate::model::documents::read_scan::read_scan;
+use crate::model::documents::scan_summary::ComparedScan;
 use crate::report::{json, text};
+use crate::services::error::{Error, Exit};
 
 /// Scans that are compared by default.
 const BEFORE: &str = "last~1";
@@ -61,9 +61,10 @@ fn name(word: &str) -> Option<ScanName> {
         && word.get(..4)?.bytes().all(|digit| digit.is_ascii_digit())
         && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         && word.as_bytes().get(4).is_none_or(u8::is_ascii_digit);
-    match is_id {
-        true => Some(ScanName::Id(word.to_owned())),
-        false => Since::parse(word).ok().map(|since| ScanName::At(since.at(Timestamp::now()))),
+    if is_id {
+        Some(ScanName::Id(word.to_owned()))
+    } else {
+        Since::parse(word).ok().map(|since| ScanName::At(since.at(Timestamp::now())))
     }
 }
 

@@ -2,11 +2,12 @@
 
 use jiff::Timestamp;
 
-use super::args::GlobalFlags;
-use super::{output, settings};
+use super::settings;
 use crate::app::doctor;
-use crate::app::error::{Error, Exit};
+use crate::cli::input::args::GlobalFlags;
+use crate::cli::screen::output;
 use crate::report::{json, text};
+use crate::services::error::{Error, Exit};
 
 pub(super) fn run(flags: &GlobalFlags) -> Result<Exit, Error> {
     let (global, config, problems) = settings::read_anyway(flags)?;

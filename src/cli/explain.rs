@@ -1,12 +1,12 @@
 //! `layersweep explain REF`
 
-use super::args::ExplainArgs;
 use super::global::Global;
-use super::output;
-use crate::app::error::{Error, Exit};
 use crate::app::explain;
+use crate::cli::input::args::ExplainArgs;
+use crate::cli::screen::output;
 use crate::config::Config;
 use crate::report::{json, text};
+use crate::services::error::{Error, Exit};
 
 pub(super) fn run(global: &Global, config: &Config, args: &ExplainArgs) -> Result<Exit, Error> {
     let explanation = explain::explain(&global.request, global, config, &args.reference)?;

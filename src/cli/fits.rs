@@ -3,15 +3,15 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use super::args::FitsArgs;
 use super::global::Global;
-use super::output;
-use crate::app::error::{Error, Exit};
 use crate::app::fits;
+use crate::cli::input::args::FitsArgs;
+use crate::cli::screen::output;
 use crate::config::Config;
-use crate::model::reference;
+use crate::model::text::reference;
 use crate::node::image_lists::{self, WantedImage};
 use crate::report::{json, text};
+use crate::services::error::{Error, Exit};
 
 /// Maximum size of a file. A release with 200 images has manifests of some 500 KiB.
 const MOST_BYTES: u64 = 64 << 20;
@@ -54,9 +54,10 @@ fn images(argument: &str) -> Result<Vec<WantedImage>, Error> {
 fn read(source: impl std::io::Read, name: &str) -> Result<String, Error> {
     let mut text = String::new();
     let length = source.take(MOST_BYTES + 1).read_to_string(&mut text);
-    match length.map_err(|error| bad(name, &error.to_string()))? as u64 > MOST_BYTES {
-        true => Err(bad(name, "it is larger than 64 MiB")),
-        false => Ok(text),
+    if length.map_err(|error| bad(name, &error.to_string()))? as u64 > MOST_BYTES {
+        Err(bad(name, "it is larger than 64 MiB"))
+    } else {
+        Ok(text)
     }
 }
 

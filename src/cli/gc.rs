@@ -1,14 +1,14 @@
 //! `layersweep gc`
 
-use super::args::GcArgs;
 use super::deletion;
 use super::global::Global;
-use crate::app::error::{Error, Exit};
-use crate::app::gc_request::{GcRequest, Selection};
-use crate::app::observer::{Audience, Observer as _};
 use crate::app::pins;
+use crate::cli::input::args::GcArgs;
 use crate::config::Config;
 use crate::policy::PolicyKind;
+use crate::services::error::{Error, Exit};
+use crate::services::gc_request::{GcRequest, Selection};
+use crate::services::observer::{Audience, Observer as _};
 
 pub(super) fn run(global: &Global, config: &Config, args: &GcArgs) -> Result<Exit, Error> {
     let request = GcRequest {

@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 
-use super::args::Format;
-use super::progress::Line;
-use crate::app::request::Request;
+use crate::cli::input::args::Format;
+use crate::cli::screen::progress::Line;
+use crate::services::request::Request;
 
 /// Settings common to all commands.
 #[derive(Debug)]

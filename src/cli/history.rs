@@ -2,14 +2,14 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::args::{Format, HistoryArgs, HistoryCommand, HistoryUsageArgs};
 use super::global::Global;
-use super::output;
-use super::values::Since;
-use crate::app::error::{Error, Exit};
 use crate::app::history;
+use crate::cli::input::args::{Format, HistoryArgs, HistoryCommand, HistoryUsageArgs};
+use crate::cli::input::values::Since;
+use crate::cli::screen::output;
 use crate::history::runs::Query;
 use crate::report::{json, text};
+use crate::services::error::{Error, Exit};
 
 /// Default number of runs.
 const LIMIT: usize = 50;

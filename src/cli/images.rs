@@ -1,14 +1,15 @@
 //! `layersweep images`
 
-use super::args::{Format, ImagesArgs};
 use super::global::Global;
-use super::{filter, output, terminal};
-use crate::app::error::{Error, Exit};
-use crate::app::observer::Observer as _;
-use crate::app::reach;
+use crate::cli::input::args::{Format, ImagesArgs};
+use crate::cli::input::filter;
+use crate::cli::screen::{output, terminal};
 use crate::config::Config;
 use crate::report::json;
 use crate::report::text;
+use crate::services::error::{Error, Exit};
+use crate::services::observer::Observer as _;
+use crate::services::reach;
 
 pub(super) fn run(global: &Global, config: &Config, args: &ImagesArgs) -> Result<Exit, Error> {
     let (result, _) = reach::scan(&global.request, global, config)?;

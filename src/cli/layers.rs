@@ -1,12 +1,12 @@
 //! `layersweep layers`
 
-use super::args::{Format, LayersArgs};
 use super::global::Global;
-use super::{output, terminal};
-use crate::app::error::{Error, Exit};
-use crate::app::scan;
+use crate::cli::input::args::{Format, LayersArgs};
+use crate::cli::screen::{output, terminal};
 use crate::report::json;
 use crate::report::text::{self, Names};
+use crate::services::error::{Error, Exit};
+use crate::services::scan;
 
 pub(super) fn run(global: &Global, args: &LayersArgs) -> Result<Exit, Error> {
     let result = scan::scan(&global.request, global)?;

@@ -3,18 +3,19 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::args::{Args, Command, Format, MetricsArgs};
 use super::global::Global;
-use super::outfile::{self, Unfit};
-use super::{output, serve, settings};
-use crate::app::database;
-use crate::app::error::{Error, Exit};
+use super::{serve, settings};
 use crate::app::metrics::{self as app, Gathered, Named};
-use crate::app::observer::{Audience, Observer as _};
-use crate::app::request::Request;
+use crate::cli::input::args::{Args, Command, Format, MetricsArgs};
+use crate::cli::screen::outfile::{self, Unfit};
+use crate::cli::screen::output;
 use crate::config::{Config, Textfile};
 use crate::policy::Targets;
 use crate::report::metrics::{self, WriteError};
+use crate::services::database;
+use crate::services::error::{Error, Exit};
+use crate::services::observer::{Audience, Observer as _};
+use crate::services::request::Request;
 use crate::stores;
 use crate::sys::new_file::directory_of;
 

@@ -1,7 +1,5 @@
 //! The command line: parses the arguments, calls one use case and writes its result.
 
-mod address;
-mod args;
 mod ask;
 mod completions;
 mod config;
@@ -9,34 +7,26 @@ mod deletion;
 mod diff;
 mod doctor;
 mod explain;
-mod filter;
 mod fits;
 mod gc;
 mod global;
-mod help;
 mod history;
 mod images;
+mod input;
 mod layers;
-mod man;
 mod metrics;
 mod observer;
-mod outfile;
-mod output;
-mod own_commands;
 mod pin;
-mod progress;
 mod report;
 mod report_page;
 mod rm;
 mod scan;
+mod screen;
 mod serve;
 mod settings;
 mod shared;
-mod stop;
 mod sweep;
-mod terminal;
 mod usage;
-mod values;
 
 use std::process::ExitCode;
 
@@ -44,11 +34,13 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use args::{Args, Command};
+use input::args::{Args, Command};
+use input::{help, man};
+use screen::{output, terminal};
 
-use crate::app::error::{Error, Exit};
-use crate::app::observer::Observer as _;
-use crate::app::user_records;
+use crate::services::error::{Error, Exit};
+use crate::services::observer::Observer as _;
+use crate::services::user_records;
 use crate::sys::processes::helper;
 use crate::sys::{allocator, sync};
 

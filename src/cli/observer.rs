@@ -3,16 +3,16 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::args::Format;
 use super::global::Global;
-use super::progress::{self, Line};
-use super::{output, terminal};
-use crate::app::error::{Error, Exit};
-use crate::app::observer::{Audience, Deleting, Observer, Shown};
+use crate::cli::input::args::Format;
+use crate::cli::screen::progress::{self, Line};
+use crate::cli::screen::{output, terminal};
 use crate::disk::Progress;
 use crate::history::runs::Event;
 use crate::model::Finding;
 use crate::report::text::{bytes, safe};
+use crate::services::error::{Error, Exit};
+use crate::services::observer::{Audience, Deleting, Observer, Shown};
 
 impl Observer for Global {
     fn note(&self, message: &str) {

@@ -2,12 +2,12 @@
 
 use jiff::Timestamp;
 
-use super::args::{Format, PinArgs, PinCommand};
 use super::global::Global;
-use super::{output, terminal};
-use crate::app::error::{Error, Exit};
 use crate::app::pins;
+use crate::cli::input::args::{Format, PinArgs, PinCommand};
+use crate::cli::screen::{output, terminal};
 use crate::report::{json, text};
+use crate::services::error::{Error, Exit};
 
 pub(super) fn run(global: &Global, args: &PinArgs) -> Result<Exit, Error> {
     let mut list = match &args.command {

@@ -5,18 +5,19 @@ use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::args::{Format, GlobalFlags, ReportArgs};
 use super::global::Global;
-use super::own_commands::Notation;
 use super::report_page::Target;
-use super::values::Since;
-use super::{outfile, output, settings};
-use crate::app::error::{Error, Exit};
-use crate::app::observer::{Audience, Observer as _};
+use super::settings;
 use crate::app::{fleet, report};
+use crate::cli::input::args::{Format, GlobalFlags, ReportArgs};
+use crate::cli::input::values::Since;
+use crate::cli::screen::own_commands::Notation;
+use crate::cli::screen::{outfile, output};
 use crate::config::Config;
-use crate::model::display::bytes;
+use crate::model::text::display::bytes;
 use crate::report::{html, json, text};
+use crate::services::error::{Error, Exit};
+use crate::services::observer::{Audience, Observer as _};
 
 /// Default period of readings and runs.
 const WINDOW: SignedDuration = SignedDuration::from_hours(30 * 24);

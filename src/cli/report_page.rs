@@ -5,8 +5,8 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::app::error::Error;
-use crate::cli::outfile::{self, is_below};
+use crate::cli::screen::outfile::{self, is_below};
+use crate::services::error::Error;
 use crate::sys::new_file::{directory_of, replace};
 
 /// Mode of a new page: it contains much about a node, so it is not readable for all users.

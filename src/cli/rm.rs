@@ -4,14 +4,14 @@ use std::io::Read as _;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
-use super::args::RmArgs;
 use super::deletion;
 use super::global::Global;
-use crate::app::error::{Error, Exit};
-use crate::app::gc_request::{GcRequest, ListLine, Selection};
-use crate::app::observer::{Audience, Observer as _};
+use crate::cli::input::args::RmArgs;
 use crate::config::Config;
 use crate::node::image_lists;
+use crate::services::error::{Error, Exit};
+use crate::services::gc_request::{GcRequest, ListLine, Selection};
+use crate::services::observer::{Audience, Observer as _};
 use crate::sys::sysroot::Sysroot;
 
 /// Maximum size of a list.
@@ -76,9 +76,10 @@ fn read_file(file: &Path) -> std::io::Result<String> {
 fn read_stdin() -> std::io::Result<String> {
     let mut text = String::new();
     let length = std::io::stdin().lock().take(MOST_BYTES + 1).read_to_string(&mut text)?;
-    match length as u64 > MOST_BYTES {
-        true => Err(std::io::Error::other(format!("longer than the limit of {MOST_BYTES} bytes"))),
-        false => Ok(text),
+    if length as u64 > MOST_BYTES {
+        Err(std::io::Error::other(format!("longer than the limit of {MOST_BYTES} bytes")))
+    } else {
+        Ok(text)
     }
 }
 

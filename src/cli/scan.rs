@@ -1,20 +1,21 @@
 //! `layersweep scan`
 
-use super::args::{Format, ScanArgs};
 use super::global::Global;
-use super::output;
-use crate::app::error::{Error, Exit};
-use crate::app::{reserve, scan};
+use crate::cli::input::args::{Format, ScanArgs};
+use crate::cli::screen::output;
 use crate::report::json;
 use crate::report::text;
+use crate::services::error::{Error, Exit};
+use crate::services::{reserve, scan};
 
 pub(super) fn run(global: &Global, args: &ScanArgs) -> Result<Exit, Error> {
     if args.uses {
         return scan::record_uses(&global.request, global);
     }
-    let result = match args.no_record {
-        true => scan::scan(&global.request, global)?,
-        false => scan::scan_and_record(&global.request, global)?,
+    let result = if args.no_record {
+        scan::scan(&global.request, global)?
+    } else {
+        scan::scan_and_record(&global.request, global)?
     };
     if args.reserve {
         reserve::create_all(&result.scan, &result.state.directory, global);

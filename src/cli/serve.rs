@@ -19,11 +19,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::address::{Address, Masked, Socket};
 use super::shared::{Missing, Shared};
-use super::stop;
-use crate::app::error::{Error, Exit};
-use crate::app::observer::Observer;
+use crate::cli::input::address::{Address, Masked, Socket};
+use crate::cli::screen::stop;
+use crate::services::error::{Error, Exit};
+use crate::services::observer::Observer;
 
 /// Maximum number of connections; more wait until one ends.
 const CONNECTIONS: u32 = 128;

@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::args::GlobalFlags;
 use super::global::Global;
-use crate::app::error::Error;
-use crate::app::observer::{Audience, Observer as _};
-use crate::app::request::Request;
+use crate::cli::input::args::GlobalFlags;
 use crate::config::{self, Config, ConfigProblem, Flag, Invalid};
+use crate::services::error::Error;
+use crate::services::observer::{Audience, Observer as _};
+use crate::services::request::Request;
 use crate::sys::sysroot::Sysroot;
 
 /// Environment variable for the state directory, used without `--state-dir`.

@@ -2,15 +2,16 @@
 
 use jiff::Timestamp;
 
-use super::args::{Format, SweepArgs};
+use super::ask;
 use super::global::Global;
-use super::{ask, output, stop, terminal};
-use crate::app::error::{Error, Exit};
 use crate::app::sweep::{Sweep, SweepRequest, SweepResult};
+use crate::cli::input::args::{Format, SweepArgs};
+use crate::cli::screen::{output, stop, terminal};
 use crate::config::Config;
 use crate::model::OutcomeKind;
 use crate::policy::leaks::{Decision, LeakPlan, LeakRequest};
 use crate::report::{json, text};
+use crate::services::error::{Error, Exit};
 
 pub(super) fn run(global: &Global, config: &Config, args: &SweepArgs) -> Result<Exit, Error> {
     let leaks = LeakRequest {

@@ -2,14 +2,14 @@
 
 use jiff::Timestamp;
 
-use super::args::UsageArgs;
 use super::global::Global;
-use super::output;
-use crate::app::error::{Error, Exit};
 use crate::app::{comparison, usage};
+use crate::cli::input::args::UsageArgs;
+use crate::cli::screen::output;
 use crate::config::Config;
 use crate::model::refs::GroupBy;
 use crate::report::{json, text};
+use crate::services::error::{Error, Exit};
 
 pub(super) fn run(global: &Global, config: &Config, args: &UsageArgs) -> Result<Exit, Error> {
     if let Some(since) = args.since {

@@ -11,7 +11,7 @@ use serde::de::{Deserializer, Error, Visitor};
 use super::values;
 use crate::cri::Endpoint;
 use crate::model::Pattern;
-use crate::model::names::names;
+use crate::model::text::names::names;
 use crate::policy::input::NotRepullable;
 
 /// The keys of one file. A key that the file does not contain is `None`.

@@ -162,10 +162,12 @@ impl Config {
                     "{text:?} never decides: {earlier_text:?} ({}) matches first",
                     earlier.place
                 ),
-                remedy: match rule.pattern == earlier.pattern {
-                    true => "remove one of them".to_owned(),
-                    false if file == file_of(rule) => "move it above".to_owned(),
-                    false => format!("move it to {file}, above that rule"),
+                remedy: if rule.pattern == earlier.pattern {
+                    "remove one of them".to_owned()
+                } else if file == file_of(rule) {
+                    "move it above".to_owned()
+                } else {
+                    format!("move it to {file}, above that rule")
                 },
             })
         });

@@ -14,7 +14,7 @@ use super::endpoint::Endpoint;
 use super::error::{CriError, CriProblem, one_line};
 use super::raw;
 use super::types::{self, ContainerDetails, RuntimeContainer, RuntimeImage, RuntimeSandbox};
-use crate::model::reference::bare_id;
+use crate::model::text::reference::bare_id;
 
 /// Version of the kubelet's API that a `Version` request carries. Runtimes ignore it.
 const KUBELET_API_VERSION: &str = "0.1.0";

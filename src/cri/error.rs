@@ -5,8 +5,8 @@ use std::time::Duration;
 use tonic::{Code, Status};
 
 use super::endpoint::Endpoint;
-use crate::model::display::with_causes;
-use crate::model::plan::Failure;
+use crate::model::deletion::plan::Failure;
+use crate::model::text::display::with_causes;
 
 /// A failed call: the socket, the call and the reason. Its text is one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -14,7 +14,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::types::{RuntimeContainer, RuntimeImage};
-use crate::model::reference::{bare_id, long_names};
+use crate::model::text::reference::{bare_id, long_names};
 
 /// Index of the images by every id, name and digest that a container can use for them.
 #[derive(Debug, Default)]

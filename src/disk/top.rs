@@ -64,9 +64,10 @@ impl Top {
         let handle = into_mounts(opener, self.fd.as_fd(), path, HANDLE)?;
         let mounts = mounts::read().map_err(|_| Errno::XDEV)?;
         let root_mount = underlying_mount(&mounts, self.fd.as_fd());
-        match root_mount.is_some() && root_mount == underlying_mount(&mounts, handle.as_fd()) {
-            true => into_mounts(opener, self.fd.as_fd(), path, flags),
-            false => Err(Errno::XDEV),
+        if root_mount.is_some() && root_mount == underlying_mount(&mounts, handle.as_fd()) {
+            into_mounts(opener, self.fd.as_fd(), path, flags)
+        } else {
+            Err(Errno::XDEV)
         }
     }
 }

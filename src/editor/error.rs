@@ -8,10 +8,10 @@ use jiff::SignedDuration;
 use rustix::io::Errno;
 
 use super::deleted::Deleted;
-use crate::model::display::span;
-use crate::model::plan::{Failure, Step, TargetKind};
+use crate::model::deletion::plan::{Failure, Step, TargetKind};
 use crate::model::rules::Rule;
 use crate::model::space::BytesAndInodes;
+use crate::model::text::display::span;
 use crate::model::{Aftermath, Answer, Owner};
 use crate::sys::users;
 
@@ -146,9 +146,10 @@ pub(super) fn is_no_space(error: Errno) -> bool {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}: ", self.doing, self.path.display())?;
-        match self.is_other_filesystem() {
-            true => f.write_str("it is a mount point or on another filesystem, which is not entered"),
-            false => self.error.fmt(f),
+        if self.is_other_filesystem() {
+            f.write_str("it is a mount point or on another filesystem, which is not entered")
+        } else {
+            self.error.fmt(f)
         }
     }
 }
@@ -375,9 +376,10 @@ impl Error {
             Self::Interrupted => Answer::StopRun(failure),
             Self::Stopped { done, cause } => {
                 done.log(&step.target.id);
-                match cause.is_interrupted() {
-                    true => Answer::failed(step, failure, Aftermath::Unseen),
-                    false => Answer::failed(step, &**cause, Aftermath::LeftOver),
+                if cause.is_interrupted() {
+                    Answer::failed(step, failure, Aftermath::Unseen)
+                } else {
+                    Answer::failed(step, &**cause, Aftermath::LeftOver)
                 }
             }
             Self::Locked { .. } => Answer::StoreSkipped(failure),

@@ -14,7 +14,7 @@ use super::outside::{prove_image_outside, prove_layers_outside};
 use super::session::Session;
 use super::to_delete;
 use crate::model::Owner;
-use crate::model::reference::may_be;
+use crate::model::text::reference::may_be;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord};
 use crate::stores::containers_storage::{cri_o, lists, owner};

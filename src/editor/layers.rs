@@ -106,9 +106,8 @@ impl Session<'_> {
     /// Deletes proven layers in the given order: each before its parent.
     pub(super) fn delete_layers(&mut self, to_delete: &[LayerToDelete]) -> Result<(), Error> {
         if self.uses_flags() {
-            return to_delete.iter().try_for_each(|layer| match stop::is_requested() {
-                true => Err(Error::Interrupted),
-                false => self.delete_flagged(layer),
+            return to_delete.iter().try_for_each(|layer| {
+                if stop::is_requested() { Err(Error::Interrupted) } else { self.delete_flagged(layer) }
             });
         }
         // Without flags all records are removed first, and a crash leaves plain orphans.

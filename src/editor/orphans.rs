@@ -324,8 +324,9 @@ fn prove_age(found: &OpenOrphan, wanted: AgeCondition, editor: &Editor) -> Resul
     let changed = quiet::time(stat.stx_mtime).max(quiet::born(&stat));
     let since = wanted.since.map(|since| changed.map_or(since, |newer| newer.max(since)));
     let age = leaks::age(since, &editor.present());
-    match is_old_enough(age, wanted.min_age) {
-        true => Ok(()),
-        false => Err(Refusal::Young { path: found.path.clone(), age, wanted: wanted.min_age }.into()),
+    if is_old_enough(age, wanted.min_age) {
+        Ok(())
+    } else {
+        Err(Refusal::Young { path: found.path.clone(), age, wanted: wanted.min_age }.into())
     }
 }

@@ -169,9 +169,10 @@ impl ReserveFile {
             return Ok(false);
         }
         self.release()?;
-        let created = match btrfs::is_btrfs(self.parent.fd())? {
-            true => self.make_inline(),
-            false => reserve(self.parent.fd(), &self.name, self.bytes),
+        let created = if btrfs::is_btrfs(self.parent.fd())? {
+            self.make_inline()
+        } else {
+            reserve(self.parent.fd(), &self.name, self.bytes)
         };
         match created {
             Ok(()) => Ok(true),

@@ -31,7 +31,7 @@ use super::session::Session;
 use super::store_directory::StoreDirectory;
 use super::to_delete::{self, Parents, chain};
 use super::trash::{self, Trash};
-use crate::model::plan::LayerIdentity;
+use crate::model::deletion::plan::LayerIdentity;
 use crate::stores::containers_storage::places::RecordKind;
 use crate::stores::containers_storage::quarantine_name::lost_layer;
 use crate::stores::containers_storage::records::ImageRecord;

@@ -15,10 +15,10 @@ use crate::cri::{
 use crate::editor::ReserveFile;
 use crate::execute::remover::{GONE_WITHIN, PreconditionError, Remover, reported_removed};
 use crate::execute::runtime_match::{ImageMatch, RuntimeStores, unseen_container};
-use crate::model::plan::{self, Failure, Gain, Step, Target};
-use crate::model::reference::{bare_id, repository};
+use crate::model::deletion::plan::{self, Failure, Gain, Step, Target};
 use crate::model::refs::{Refs, Root};
 use crate::model::rules::Rule;
+use crate::model::text::reference::{bare_id, repository};
 use crate::model::{Aftermath, Answer, Image, ImageIx, Inventory, RemovalResult, in_namespace};
 use crate::policy::Facts;
 use crate::policy::kubelet::{ListedContainer, ListedImage, Listing};
@@ -520,7 +520,7 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::model::plan::{Cause, TargetKind};
+    use crate::model::deletion::plan::{Cause, TargetKind};
 
     #[test]
     fn failures_of_runtime_and_of_image_differ() {

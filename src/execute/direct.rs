@@ -11,7 +11,7 @@ use crate::editor::{Editor, Error, PlannedImage, Refusal};
 use crate::execute::editors::Editors;
 use crate::execute::owner::Owners;
 use crate::execute::remover::{PreconditionError, Remover};
-use crate::model::plan::{Failure, Step};
+use crate::model::deletion::plan::{Failure, Step};
 use crate::model::refs::Root;
 use crate::model::{
     Aftermath, Answer, Image, ImageIx, Inventory, LeakClass, NodeIx, RemovalResult, Store, StoreIx,

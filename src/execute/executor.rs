@@ -18,8 +18,8 @@ use crate::execute::gauges::Gauges;
 use crate::execute::measure::{Room, SettleEnd, SettlePatience, Settled};
 use crate::execute::remover::{GONE_WITHIN, PreconditionError};
 use crate::history::pins::Pins;
-use crate::model::outcome::{Deletion, FreedOn, Outcome, Stopped, tolerance};
-use crate::model::plan::{
+use crate::model::deletion::outcome::{Deletion, FreedOn, Outcome, Stopped, tolerance};
+use crate::model::deletion::plan::{
     Action, Failure, Gain, Kept, Phase, Plan, Problem, Step, Target, TargetKind, bytes_on,
 };
 use crate::model::rules::Rule;

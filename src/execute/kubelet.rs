@@ -7,7 +7,7 @@
 use crate::execute::gauges::Gauges;
 use crate::execute::proof::{ImageFacts, PolicyContext};
 use crate::execute::remover::PreconditionError;
-use crate::model::plan::{
+use crate::model::deletion::plan::{
     self, Cause, FilesystemPlan, Gain, Kept, PassEnd, Phase, Problem, Step, Target, Trigger,
 };
 use crate::model::rules::{Rule, Ruling};

@@ -8,7 +8,7 @@ use crate::editor::{Deleted, Editor, Error, OrphanAt, SetAside, Unused};
 use crate::execute::editors::Editors;
 use crate::execute::executor::{Handler, Run};
 use crate::history::pins::Pins;
-use crate::model::plan::{Action, Step};
+use crate::model::deletion::plan::{Action, Step};
 use crate::model::rules::Rule;
 use crate::model::{Aftermath, Answer, OutcomeKind, Plan, Recipe, RemovalResult};
 

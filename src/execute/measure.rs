@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 
 use crate::disk::filesystem;
-use crate::model::outcome::{NOISE_BYTES, tolerance};
+use crate::model::deletion::outcome::{NOISE_BYTES, tolerance};
 use crate::model::space::{Measured, Space, limiting_inodes};
 use crate::model::{FilesystemIx, Finding};
 use crate::sys::ext4;
@@ -170,9 +170,10 @@ impl Gauge {
             let room = self.room()?;
             let measured_bytes = room.freed_since(before);
             most = most.max(measured_bytes);
-            let step = match stop::is_requested() {
-                true => WatchStep::Done(SettleEnd::Signal),
-                false => watch.see(began.elapsed(), measured_bytes, synchronising),
+            let step = if stop::is_requested() {
+                WatchStep::Done(SettleEnd::Signal)
+            } else {
+                watch.see(began.elapsed(), measured_bytes, synchronising)
             };
             match step {
                 WatchStep::Wait(pause) => std::thread::sleep(pause),

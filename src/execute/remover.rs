@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::cri::CriError;
-use crate::model::plan::{Failure, Gain, Step, Target};
+use crate::model::deletion::plan::{Failure, Gain, Step, Target};
 use crate::model::refs::Refs;
 use crate::model::{Aftermath, Answer, ImageIx, Inventory, RemovalResult};
 use crate::policy::kubelet::Listing;

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::cri::{RuntimeContainer, RuntimeImage, RuntimeSandbox, RuntimeStore};
-use crate::model::reference::bare_id;
+use crate::model::text::reference::bare_id;
 use crate::model::{ImageIx, Inventory, StoreIx};
 
 /// The stores of the inventory that a runtime serves.

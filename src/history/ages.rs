@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::model::names::names;
+use crate::model::text::names::names;
 use crate::model::{Evidence, EvidenceKind, ImageIx, Inventory};
 
 /// 2015-01-01T00:00:00Z. An earlier date was written by a clock that was not set, or has no meaning: no store existed

@@ -8,7 +8,7 @@ use rusqlite::{Connection, Transaction, params};
 use super::values::{micros, store, time};
 pub use crate::model::BackOff;
 use crate::model::StoreId;
-use crate::model::path_text;
+use crate::model::text::path_text;
 
 /// Loads all back-offs, by store and image id.
 pub fn load(connection: &Connection) -> rusqlite::Result<HashMap<(StoreId, String), BackOff>> {

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::lock::{LockError, StateLockHolder};
 use super::state_directory::{OTHER_OWNER, WRITABLE_BY_OTHERS};
-use crate::model::display::shell_word;
+use crate::model::text::display::shell_word;
 
 /// Number of free bytes below which a failing write is explained by a full disk. XFS and btrfs refuse writes before the
 /// last block is used.

@@ -14,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::Serialize;
 
 use super::values::{damaged, json, micros, signed, time, unsigned};
-use crate::model::scan_summary::{ComparedScan, ScanSummary, SummaryKind, SummaryStore};
+use crate::model::documents::scan_summary::{ComparedScan, ScanSummary, SummaryKind, SummaryStore};
 
 /// Deletes the scans that are not kept. Times are microseconds: ten minutes, an hour, a day; two hours, a day and thirty
 /// days. Within ten minutes the oldest is kept, since a question about the last ten minutes compares with it.

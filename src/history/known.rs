@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::ages::{self, AgeRule, Basis, Before, FirstDetection, ImageAge, InventoryAges, Moment};
 use super::clock::ClockState;
 use super::values::{from_json, maybe_time, moment, store, time};
-use crate::model::path_text;
+use crate::model::text::path_text;
 use crate::model::{Image, Inventory, StoreId};
 
 /// One stay of an image in a store: from its first detection to the first complete scan that no longer finds it.

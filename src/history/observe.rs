@@ -17,7 +17,7 @@ use super::clock::{self, ClockState, Correction};
 use super::scan_run::{Recorded, ScanRun};
 use super::values::{json, micros, signed};
 use super::{known, retention};
-use crate::model::path_text;
+use crate::model::text::path_text;
 use crate::model::{ImageIx, StoreId, StoreIx};
 
 /// Records what a scan found, and returns its record time. Nothing is recorded for a store that a later scan has recorded

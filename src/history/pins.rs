@@ -5,7 +5,7 @@ use rusqlite::{Connection, Transaction, params};
 use serde::Serialize;
 
 use super::values::{micros, time};
-use crate::model::display::shell_word;
+use crate::model::text::display::shell_word;
 use crate::model::{Pattern, PinReason};
 
 /// Parses a pattern of images to keep ([`Pattern::covers`]).

@@ -11,7 +11,7 @@ mod types;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 pub use crate::model::OutcomeKind;
-pub use crate::model::plan::{Reason, TargetKind};
+pub use crate::model::deletion::plan::{Reason, TargetKind};
 pub use confirm::{Confirmation, confirm};
 pub(super) use read::deletion;
 pub use read::{Query, Quiet, RunRow, freed, list, quiet, that_deleted};
@@ -22,8 +22,8 @@ pub use types::{
 
 use super::values::{json, micros, signed};
 use crate::model::StoreId;
-use crate::model::path_text;
-use crate::model::plan::Phase;
+use crate::model::deletion::plan::Phase;
+use crate::model::text::path_text;
 
 /// Records that a run begins, and returns its row. A second call with the same id adds values that were unknown before.
 pub fn begin(tx: &Transaction<'_>, start: &Start) -> rusqlite::Result<i64> {

@@ -7,7 +7,8 @@ use super::observe::observe;
 use super::scan_run::ScanRun;
 use super::values::{json, micros};
 use super::{runs, usage};
-use crate::model::{StoreId, path_text};
+use crate::model::StoreId;
+use crate::model::text::path_text;
 
 /// Records a scan and returns its record time. Nothing is recorded for stores that a later scan has recorded already.
 /// A scan that measured nothing is not recorded as a run: it only updates what is known of images and containers.

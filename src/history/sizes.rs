@@ -6,7 +6,8 @@ use rusqlite::{Connection, Transaction, params};
 
 use super::values::{self, micros, signed};
 use crate::disk::size_cache::{SETTLED_AFTER, SizeCache, StoreSizes};
-use crate::model::{StoreId, path_text};
+use crate::model::StoreId;
+use crate::model::text::path_text;
 
 /// Time after which a store is deleted from the cache if no scan finds it.
 const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_hours(30 * 24);

@@ -8,7 +8,8 @@ use rusqlite::{Connection, Row, params};
 use super::known::{self, Life};
 use super::runs::{self, Certainty, Command, DeletionRow};
 use super::values::{from_json, store};
-use crate::model::{StoreId, path_text, reference};
+use crate::model::StoreId;
+use crate::model::text::{path_text, reference};
 
 /// An image of the records.
 #[derive(Clone, Debug, PartialEq)]

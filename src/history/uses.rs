@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::scan_run::{Recorded, ScanRun};
 use super::values::micros;
-use crate::model::path_text;
+use crate::model::text::path_text;
 use crate::model::{ImageIx, StoreId};
 
 /// Images that scans saw in use.

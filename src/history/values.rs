@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use rusqlite::types::Type;
 
-use crate::model::path_text;
-use crate::model::plan::{Reason, TargetKind};
+use crate::model::deletion::plan::{Reason, TargetKind};
+use crate::model::text::path_text;
 use crate::model::{OutcomeKind, StoreId, StoreKind};
 
 /// Converts a time to its stored form, microseconds since 1970.

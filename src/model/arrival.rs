@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde::{Serialize, Serializer};
 
-use super::display::two_decimals;
+use crate::model::text::display::two_decimals;
 
 /// A layer as a manifest describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]

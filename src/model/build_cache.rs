@@ -30,9 +30,10 @@ impl BuildCache {
     /// Returns the effect of the command, as a clause for messages.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
-        match is_of_docker(&self.namespace) {
-            true => "it deletes what no build uses",
-            false => "it deletes what no build uses (of nerdctl's builder: `nerdctl builder prune`)",
+        if is_of_docker(&self.namespace) {
+            "it deletes what no build uses"
+        } else {
+            "it deletes what no build uses (of nerdctl's builder: `nerdctl builder prune`)"
         }
     }
 }

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::build_cache::is_for_ctr;
-use super::display::{shell_word, short_id};
 use super::ids::{ContainerId, ImageId, ImageIx, NodeIx, StoreIx};
-use super::names::names;
+use crate::model::text::display::{shell_word, short_id};
+use crate::model::text::names::names;
 
 names! {
     /// Program that made a container.

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::names::names;
+use crate::model::text::names::names;
 
 /// Evidence on the disk for the time when an image first existed here. Each piece dates one part of the image. The
 /// image in its present form is not older than the latest piece about its creation.

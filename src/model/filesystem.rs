@@ -10,7 +10,7 @@ use super::space::{INODES_HIGH_PERCENT, Measured, Space, limiting_inodes};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filesystem {
     /// Mount point, in the mount namespace of the scan.
-    #[serde(with = "super::path_text")]
+    #[serde(with = "crate::model::text::path_text")]
     pub mount: PathBuf,
     /// Source column of the mount table, for example `/dev/vda4`.
     pub device: String,
@@ -77,7 +77,7 @@ impl Filesystem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::display::thousands;
+    use crate::model::text::display::thousands;
 
     #[test]
     fn nine_tenths_of_the_inodes_are_a_shortage() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::names::string_schema;
+use crate::model::text::names::string_schema;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {

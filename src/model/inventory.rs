@@ -9,16 +9,16 @@ use serde::{Serialize, Serializer};
 
 use super::build_cache::BuildCache;
 use super::container::{Container, ContainerState};
-use super::display::shell_word;
 use super::evidence::{Evidence, EvidenceKind};
 use super::filesystem::Filesystem;
 use super::ids::{ContainerId, ContainerIx, FilesystemIx, ImageId, ImageIx, LeakIx, NodeIx, StoreIx};
 use super::image::{Image, IndexedManifest};
 use super::leak::Leak;
 use super::node::{Node, NodeKind};
-use super::reference::is_removed_by_cri;
 use super::rules::Ruling;
 use super::store::{Consistency, Store, StoreId, UnreadUser};
+use crate::model::text::display::shell_word;
+use crate::model::text::reference::is_removed_by_cri;
 
 /// Everything that one scan found.
 #[derive(Clone, Debug, Default)]

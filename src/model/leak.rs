@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 
-use super::display::short_id;
 use super::ids::{NodeIx, StoreIx};
 use super::leak_class::{LeakClass, Verdict};
+use crate::model::text::display::short_id;
 
 /// Object that nothing uses, or that contradicts other records.
 #[derive(Clone, Debug)]

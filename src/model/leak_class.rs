@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::names::{names, string_schema};
+use crate::model::text::names::{names, string_schema};
 
 /// Kind of an object in a containers-storage that has no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,17 +5,13 @@
 //! disk: an image, a container, a leak (an unused object that was not deleted), the store itself, or a user outside
 //! the store. [`refs`] derives every figure from this graph.
 
-pub mod answer;
 pub mod arrival;
-mod back_off;
 mod build_cache;
-pub mod comparison;
 mod container;
-pub mod display;
-pub mod document;
+pub mod deletion;
+pub mod documents;
 pub mod evidence;
 mod filesystem;
-pub mod fleet;
 mod ids;
 mod image;
 mod inventory;
@@ -23,35 +19,29 @@ pub mod kubelet_thresholds;
 mod labels;
 mod leak;
 mod leak_class;
-pub(crate) mod names;
 mod node;
 pub mod origin;
-pub mod outcome;
-mod outcome_kind;
-pub mod path_text;
-mod pattern;
-pub mod plan;
-pub mod read_scan;
-pub mod reference;
 pub mod reference_set;
 pub mod refs;
 pub mod repull;
 pub mod rules;
-pub mod scan_summary;
 pub mod space;
 mod store;
-pub mod urgency;
+pub mod text;
 
 /// Version of the document format; a field is never renamed or removed within a version.
 pub const SCHEMA_VERSION: u32 = 1;
 
-pub use answer::{Aftermath, Answer, RemovalResult};
 pub use arrival::LayerBlob;
-pub use back_off::BackOff;
 pub use build_cache::{BuildCache, is_for_ctr, is_of_docker};
 pub use container::{
     Container, ContainerLog, ContainerState, Owner, OwnersStore, PrintedCommand, removal_command,
 };
+pub use deletion::answer::{Aftermath, Answer, RemovalResult};
+pub use deletion::back_off::BackOff;
+pub use deletion::outcome::{Deletion, Outcome, Stopped};
+pub use deletion::outcome_kind::OutcomeKind;
+pub use deletion::plan::{Kept, Plan, Problem, Step};
 pub use evidence::{Evidence, EvidenceKind};
 pub use filesystem::Filesystem;
 pub use ids::{ContainerId, ContainerIx, FilesystemIx, ImageId, ImageIx, LayerId, LeakIx, NodeIx, StoreIx};
@@ -64,8 +54,5 @@ pub use leak::Leak;
 pub use leak_class::{LeakClass, Orphan, Recipe, Verdict, is_old_enough};
 pub use node::{LayerFacts, Node, NodeKind, Size};
 pub use origin::{Origin, OriginKind};
-pub use outcome::{Deletion, Outcome, Stopped};
-pub use outcome_kind::OutcomeKind;
-pub use pattern::Pattern;
-pub use plan::{Kept, Plan, Problem, Step};
 pub use store::{ARTIFACTS, Consistency, KindFacts, Store, StoreId, StoreKind, UnreadUser};
+pub use text::pattern::Pattern;

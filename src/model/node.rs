@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 
 use super::ids::{FilesystemIx, NodeIx, StoreIx};
-use super::names::names;
+use crate::model::text::names::names;
 
 names! {
     /// Kind of a node. Documents contain only layers, snapshots and blobs.

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::names::names;
+use crate::model::text::names::names;
 
 names! {
     /// Way in which an image came to this node.

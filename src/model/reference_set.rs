@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::{fmt, iter};
 
 use super::image::Image;
-use super::reference::{bare_id, has_tag, host, normalized, repository};
+use crate::model::text::reference::{bare_id, has_tag, host, normalized, repository};
 
 /// References of a file, each with its line.
 ///

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::origin::{Origin, OriginKind};
-use super::reference::{host, is_well_formed, normalized, repository};
+use crate::model::text::reference::{host, is_well_formed, normalized, repository};
 
 /// Origin of an image, as far as the records contain it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,9 +71,10 @@ impl DeletedImage {
         let mut sources_with_names =
             sources.iter().filter(|names| names.iter().any(|name| is_pullable(name)));
         let Some(names) = sources_with_names.next() else {
-            return PullReferences::None(match sources.iter().all(|names| names.is_empty()) {
-                true => "no name is known",
-                false => "no name of it can be pulled",
+            return PullReferences::None(if sources.iter().all(|names| names.is_empty()) {
+                "no name is known"
+            } else {
+                "no name of it can be pulled"
             });
         };
         let names: Vec<_> = names.iter().filter(|name| is_pullable(name)).collect();
@@ -91,9 +92,10 @@ impl DeletedImage {
                 None => add(&mut references, full),
             }
         }
-        match references.iter().all(|reference| reference.contains('@')) {
-            true => PullReferences::ByDigest(references),
-            false => PullReferences::ByTag(references),
+        if references.iter().all(|reference| reference.contains('@')) {
+            PullReferences::ByDigest(references)
+        } else {
+            PullReferences::ByTag(references)
         }
     }
 }

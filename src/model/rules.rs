@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::names::names;
+use crate::model::text::names::names;
 
 names! {
     /// Rules that keep an object. The first ones are evaluated for every image in this order; the first rule that

@@ -5,8 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::display;
 use super::node::Size;
+use crate::model::text::display;
 
 /// Numbers of a filesystem at one moment. [`Space::checked`] makes sure that they can be true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub enum InvalidStats {
     Failed(String),
 }
 
-super::names::names! {
+crate::model::text::names::names! {
     /// Number that a filesystem reports.
     Stat {
         Capacity = "capacity",

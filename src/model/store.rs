@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::ids::{FilesystemIx, StoreIx};
-use super::names::names;
-use super::path_text;
+use crate::model::text::names::names;
+use crate::model::text::path_text;
 
 names! {
     StoreKind {

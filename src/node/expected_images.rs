@@ -32,8 +32,9 @@ pub fn read(root: &Sysroot, file: &Path) -> Result<ReferenceSet, Unreadable> {
     })?;
     let found =
         image_lists::listed(&text).map_err(|line| invalid(format!(":{}: {}", line.number, line.why)))?;
-    match found.is_empty() {
-        true => Err(invalid(": it names no image".into())),
-        false => Ok(ReferenceSet::new(file, found)),
+    if found.is_empty() {
+        Err(invalid(": it names no image".into()))
+    } else {
+        Ok(ReferenceSet::new(file, found))
     }
 }

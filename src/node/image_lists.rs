@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::yaml;
 use crate::model::LayerBlob;
 use crate::model::platform;
-use crate::model::reference::{checked, is_digest};
+use crate::model::text::reference::{checked, is_digest};
 
 /// Maximum number of images of all files together.
 pub const MOST_IMAGES: usize = 20_000;

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 pub use scalars::top_level;
 
 pub use crate::model::NamedImage;
-use crate::model::names::names;
+use crate::model::text::names::names;
 use crate::sys::quiet::is_absent;
 use crate::sys::sysroot::Sysroot;
 

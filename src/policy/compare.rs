@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 
-use crate::model::display::two_decimals;
 use crate::model::space::{Measured, Space};
+use crate::model::text::display::two_decimals;
 use crate::model::{FilesystemIx, ImageIx, Plan};
 use crate::policy::input::Input;
 use crate::policy::kubelet::{self, IMAGE_GC_PERIOD, Listing, SimulatedNode};

@@ -17,7 +17,7 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::display::span;
+use crate::model::text::display::span;
 
 /// Usage of a filesystem at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 pub use crate::model::BackOff;
-use crate::model::names::names;
-use crate::model::reference;
 use crate::model::reference_set::ReferenceSet;
 use crate::model::refs::Refs;
 use crate::model::rules::Rule;
 use crate::model::space::BytesAndInodes;
+use crate::model::text::names::names;
+use crate::model::text::reference;
 use crate::model::{FilesystemIx, Image, ImageIx, Inventory, NamedImage, Pattern, Store, StoreIx};
 use crate::policy::image_rules::{ImageRule, Limit};
 use crate::policy::space::Targets;

@@ -7,9 +7,9 @@ use std::collections::HashSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::display::span;
-use crate::model::plan::{Action, Cause, Gain, Step, Target, freed_on, sum};
+use crate::model::deletion::plan::{Action, Cause, Gain, Step, Target, freed_on, sum};
 use crate::model::refs::{Refs, Root};
+use crate::model::text::display::span;
 use crate::model::{
     Inventory, Leak, LeakClass, LeakIx, NodeIx, OriginKind, Recipe, Size, StoreIx, Verdict, is_old_enough,
 };

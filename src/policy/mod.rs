@@ -24,7 +24,7 @@ pub use input::{Ages, BackOff, Facts, FullFilesystem, Input, Policy, Protect};
 pub use plan::{Planner, Task};
 pub use space::{FreeFloor, Targets, Thresholds};
 
-use crate::model::names::names;
+use crate::model::text::names::names;
 
 names! {
     /// Algorithm that selects images.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::display::{shell_word, span};
-use crate::model::reference;
 use crate::model::rules::{Rule, Ruling};
+use crate::model::text::display::{shell_word, span};
+use crate::model::text::reference;
 use crate::model::{
     Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, NamedImage, Owner, Store,
     UnreadUser,

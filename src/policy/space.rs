@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::model::plan::FilesystemPlan;
+use crate::model::deletion::plan::FilesystemPlan;
 use crate::model::space::{BytesAndInodes, InvalidStats, Space, Started};
 
 /// Thresholds in percent used. Deletion starts at `high` and ends at `low`.

@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::space::{FreeFloor, Targets};
 use crate::model::Filesystem;
-use crate::model::display::{bytes, two_decimals};
-use crate::model::document::GC_LOW;
+use crate::model::documents::reader::GC_LOW;
 use crate::model::kubelet_thresholds::{
     Amount, IMAGEFS, IMAGEFS_INODES, KubeletThresholds as Kubelet, NODEFS, NODEFS_INODES,
 };
-use crate::model::names::{names, string_schema};
+use crate::model::text::display::{bytes, two_decimals};
+use crate::model::text::names::{names, string_schema};
 
 names! {
     /// Resource that a threshold counts.

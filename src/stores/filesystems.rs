@@ -56,15 +56,14 @@ impl Filesystems {
         let (facts, cost): (Filesystem, CostModel) = filesystem::of(open)?;
         // All mounts of a filesystem (podman bind-mounts the driver's directory onto itself), and all subvolumes of a
         // btrfs, have the same block device. A filesystem without a block device is identified by its number.
-        let key = match facts.device.starts_with("/dev/") {
-            true => facts.device.clone(),
-            false => {
-                let device = match &opened {
-                    Some(fd) => rustix::fs::fstat(fd)?.st_dev,
-                    None => quiet::facts(path)?.device,
-                };
-                format!("{} {device}", facts.fstype)
-            }
+        let key = if facts.device.starts_with("/dev/") {
+            facts.device.clone()
+        } else {
+            let device = match &opened {
+                Some(fd) => rustix::fs::fstat(fd)?.st_dev,
+                None => quiet::facts(path)?.device,
+            };
+            format!("{} {device}", facts.fstype)
         };
         let filesystem_ix = *self.known.entry(key).or_insert_with(|| {
             inventory.filesystems.push(facts);

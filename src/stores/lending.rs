@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use crate::model::reference::may_be;
+use crate::model::text::reference::may_be;
 use crate::model::{ImageIx, Inventory, NodeIx};
 
 /// Images and layers that a user needs.

@@ -9,8 +9,8 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::Scan;
-use crate::model::display::{shell_word, short_id, short_reference};
-use crate::model::reference::{
+use crate::model::text::display::{shell_word, short_id, short_reference};
+use crate::model::text::reference::{
     SHORTEST_ID, bare_id, is_of_image, means_name, repository, starts_id_of_image,
 };
 use crate::model::{ContainerIx, ImageIx, LeakIx, LostContainer, Node, NodeIx, NodeKind, StoreIx};
@@ -280,9 +280,10 @@ pub fn locate(scan: &Scan, path: &Path) -> Result<Located, LookupError> {
     let there = scan.sysroot.is_foreign().then(|| inside_sysroot(scan, &absolute)).flatten();
     let Some((store, below)) = there.or_else(|| store_above(scan, &absolute)) else {
         let is_inside = scan.sysroot.is_foreign() && !absolute.starts_with(scan.sysroot.root());
-        let here = match is_inside {
-            true => scan.sysroot.resolve(&absolute).map_err(|error| unreadable(path, &error))?,
-            false => absolute,
+        let here = if is_inside {
+            scan.sysroot.resolve(&absolute).map_err(|error| unreadable(path, &error))?
+        } else {
+            absolute
         };
         let (fd, here) = root::find_at_hand(&here).map_err(|error| unreadable(path, &error))?;
         let stat = rustix::fs::fstat(fd).map_err(|error| unreadable(path, &error.into()))?;

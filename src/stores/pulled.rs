@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::Scan;
-use crate::model::reference::bare_id;
+use crate::model::text::reference::bare_id;
 use crate::model::{Evidence, EvidenceKind, Image, Origin, OriginKind, StoreKind};
 use crate::node::pulls::{self, Pulled};
 use crate::sys::root::Root;
@@ -33,9 +33,10 @@ pub fn note_pulls(scan: &mut Scan, kubelet: Option<&Path>) {
         };
         image.evidence.push(Evidence { kind: EvidenceKind::PullRecord, at: record.updated });
         image.evidence.sort_unstable();
-        let (kind, evidence) = match record.is_preloaded {
-            true => (OriginKind::Preloaded, "the kubelet recorded that it was there before"),
-            false => (OriginKind::Pulled, "the kubelet recorded that it pulled it"),
+        let (kind, evidence) = if record.is_preloaded {
+            (OriginKind::Preloaded, "the kubelet recorded that it was there before")
+        } else {
+            (OriginKind::Pulled, "the kubelet recorded that it pulled it")
         };
         if image.origin.kind != OriginKind::Pulled {
             image.origin = Origin { time: Some(record.updated), ..Origin::new(kind, evidence) };

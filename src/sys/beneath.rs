@@ -122,9 +122,10 @@ fn steps(root: BorrowedFd<'_>, path: &Path, flags: OFlags, into_mounts: bool) ->
         name = names.next();
         let entry = std::ffi::CString::new(entry.as_bytes()).map_err(|_| Errno::INVAL)?;
         let wanted = if name.is_some() { HANDLE | OFlags::DIRECTORY } else { flags };
-        let fd = match into_mounts {
-            true => open_entry(parent, &entry, wanted)?,
-            false => on_same_mount(parent, &entry, wanted)?,
+        let fd = if into_mounts {
+            open_entry(parent, &entry, wanted)?
+        } else {
+            on_same_mount(parent, &entry, wanted)?
         };
         if name.is_none() {
             return Ok(fd);

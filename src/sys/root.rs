@@ -498,9 +498,10 @@ impl<'a> Walk<'a> {
         };
         // This check must be before the file is examined, which may already wait for a server.
         if mount != here.mount && servers::waits_for_others(mount, is_trusted && self.trusts_servers) {
-            let message = match self.trusts_servers {
-                true => "is on a filesystem that a user mounted and that may hang",
-                false => "is on a filesystem that may hang",
+            let message = if self.trusts_servers {
+                "is on a filesystem that a user mounted and that may hang"
+            } else {
+                "is on a filesystem that may hang"
             };
             return Err(io::Error::new(ErrorKind::Unsupported, message));
         }

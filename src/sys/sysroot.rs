@@ -214,9 +214,10 @@ impl Sysroot {
             root.directory()?,
             || {
                 listed += 1;
-                match listed > MAX_ENTRIES {
-                    true => Err(io::Error::other(format!("holds more than {MAX_ENTRIES} entries"))),
-                    false => Ok(()),
+                if listed > MAX_ENTRIES {
+                    Err(io::Error::other(format!("holds more than {MAX_ENTRIES} entries")))
+                } else {
+                    Ok(())
                 }
             },
             |name| quiet::kind_in(root.fd(), name),

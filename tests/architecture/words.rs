@@ -199,9 +199,10 @@ fn parts(source: &str) -> Vec<Part<'_>> {
             parts.push(Part::Code(line_of(code_start), &source[code_start..position]));
         }
         let text = &rest[..length];
-        parts.push(match is_comment {
-            true => Part::Comment(line_of(position), text),
-            false => Part::Text(line_of(position), text),
+        parts.push(if is_comment {
+            Part::Comment(line_of(position), text)
+        } else {
+            Part::Text(line_of(position), text)
         });
         position += length;
         code_start = position;

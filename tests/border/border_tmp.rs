@@ -49,9 +49,10 @@ impl Bed {
     fn plant(&self, path: &str, content: &str, mode: u32) {
         let file = self.tmp.join(path);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
-        match path.ends_with('/') {
-            true => fs::create_dir_all(&file).unwrap(),
-            false => fs::write(&file, content).unwrap(),
+        if path.ends_with('/') {
+            fs::create_dir_all(&file).unwrap()
+        } else {
+            fs::write(&file, content).unwrap()
         }
         let top = self.tmp.join(Path::new(path).components().next().unwrap());
         fs::set_permissions(top, fs::Permissions::from_mode(mode)).unwrap();

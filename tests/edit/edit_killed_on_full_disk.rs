@@ -125,10 +125,12 @@ fn finish(disk: &Disk, begun: &BegunDeletion, context: &str) {
         for entry in std::fs::read_dir(disk.store.root().join(records)).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap();
-            let kind = match name.starts_with(".tmp-") {
-                true => Orphan::TempRecord,
-                false if name == target => Orphan::ImageDirectory,
-                false => continue,
+            let kind = if name.starts_with(".tmp-") {
+                Orphan::TempRecord
+            } else if name == target {
+                Orphan::ImageDirectory
+            } else {
+                continue;
             };
             edit::reclaim(&editor, &OrphanAt { kind, path }, SignedDuration::ZERO).unwrap();
         }

@@ -16,7 +16,7 @@ use layersweep::execute::containers::{Collection, Scope};
 use layersweep::execute::measure::SettlePatience;
 use layersweep::execute::{Gauges, Run, RunObserver};
 use layersweep::history::pins::Pins;
-use layersweep::model::plan::TargetKind;
+use layersweep::model::deletion::plan::TargetKind;
 use layersweep::model::{Deletion, Outcome, Plan, Problem, Step};
 use layersweep::node::places::KubeletPlaces;
 use layersweep::policy::containers::ContainerPolicy;

@@ -21,7 +21,7 @@ use layersweep::execute::cri::CriRemover;
 use layersweep::execute::measure::SettlePatience;
 use layersweep::execute::{Gauges, PreconditionError, Run, RunObserver};
 use layersweep::history::pins::Pins;
-use layersweep::model::plan::{Cause, Phase};
+use layersweep::model::deletion::plan::{Cause, Phase};
 use layersweep::model::{Deletion, Outcome, OutcomeKind, Problem, Step, Stopped};
 use layersweep::node::places::KubeletPlaces;
 use layersweep::policy::containers::ContainerPolicy;

@@ -23,8 +23,8 @@ use layersweep::execute::{
     FactsOf, Gauges, ImageFacts, PolicyContext, PreconditionError, Remover, Run, RunObserver, images,
 };
 use layersweep::history::pins::Pins;
-use layersweep::model::outcome::NOISE_BYTES;
-use layersweep::model::plan::Reason;
+use layersweep::model::deletion::outcome::NOISE_BYTES;
+use layersweep::model::deletion::plan::Reason;
 use layersweep::model::space::Measured;
 use layersweep::model::{Deletion, Image, Outcome, OutcomeKind, Plan, Problem, Step, Stopped};
 use layersweep::policy::Ages;

@@ -89,7 +89,7 @@ fn events_report_consecutive_failures_only() {
     let first = gc(&node, 4, "74");
     assert_eq!(events(&first), ["FreeDiskSpaceFailed"]);
     let message = text(&first, "/events/0/message");
-    let wanted = layersweep::model::display::bytes(number(&first, "/wanted_bytes"));
+    let wanted = layersweep::model::text::display::bytes(number(&first, "/wanted_bytes"));
     assert!(message.contains(&format!("{wanted} of the wanted {wanted} are still not free")), "{message}");
     assert_eq!(events(&gc(&node, 4, "74")), ["FreeDiskSpaceFailed", "ImageGCFailed"]);
     assert_eq!(events(&gc(&node, 4, "74")), ["FreeDiskSpaceFailed", "ImageGCFailed"]);

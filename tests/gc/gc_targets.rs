@@ -59,7 +59,7 @@ fn directory_with_all_inodes_is_named() {
     let count = (0..).find(|number: &u64| File::create(spool.join(number.to_string())).is_err()).unwrap();
     (0..20).for_each(|number: u64| std::fs::remove_file(spool.join(number.to_string())).unwrap());
     node.loopfs.sync();
-    let files = layersweep::model::display::thousands(count - 20 + 1);
+    let files = layersweep::model::text::display::thousands(count - 20 + 1);
     let named = format!("{}: {files} files", spool.display());
 
     let usage = node.run(&["usage"]).expect_code(0).stdout;

@@ -6,11 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support;
-use layersweep::app::protect::FromNode;
 use layersweep::config::Config;
 use layersweep::disk::Progress;
 use layersweep::model::{Evidence, EvidenceKind, Labels, Pattern};
 use layersweep::policy::Policy;
+use layersweep::services::protect::FromNode;
 use layersweep::stores::Environment;
 use layersweep::stores::{self, Measure, Scan, ScanRequest};
 use layersweep::sys::sysroot::Sysroot;

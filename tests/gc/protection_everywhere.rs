@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use crate::support;
 use jiff::SignedDuration;
-use layersweep::app::protect::FromNode;
-use layersweep::app::request::Request;
 use layersweep::config::Config;
 use layersweep::disk::Progress;
 use layersweep::model::Pattern;
 use layersweep::policy::rules::Judge;
 use layersweep::policy::{Ages, Facts, Input, Policy};
+use layersweep::services::protect::FromNode;
+use layersweep::services::request::Request;
 use layersweep::stores::{self, Measure, ScanRequest};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use support::{containerd, program, store};

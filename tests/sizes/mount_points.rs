@@ -93,15 +93,13 @@ impl Scene {
         for file in FILES {
             let path = template.join(file);
             let (name, parent) = (path.file_name().unwrap(), path.parent().unwrap());
-            let path = match name == "BLOB" {
-                true => first(parent),
-                false => {
-                    let parts = parent.iter().fold(PathBuf::new(), |path, part| match part == "LAYER" {
-                        true => first(&path),
-                        false => path.join(part),
-                    });
-                    parts.join(name)
-                }
+            let path = if name == "BLOB" {
+                first(parent)
+            } else {
+                let parts = parent.iter().fold(PathBuf::new(), |path, part| {
+                    if part == "LAYER" { first(&path) } else { path.join(part) }
+                });
+                parts.join(name)
             };
             std::fs::write(path, vec![1; LARGE as usize]).unwrap();
         }

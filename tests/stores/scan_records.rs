@@ -61,9 +61,10 @@ fn age(disk: &LoopFs, store: &Store, (layers, images): (Timestamp, Timestamp), l
         serde_json::from_slice(&std::fs::read(store.record("images.json")).unwrap()).unwrap();
     store.unmount();
     let requests = records.iter().flat_map(|record| {
-        let born = match texts(record, "/names").contains(&small::name(late)) {
-            true => layers - SignedDuration::from_hours(24),
-            false => images,
+        let born = if texts(record, "/names").contains(&small::name(late)) {
+            layers - SignedDuration::from_hours(24)
+        } else {
+            images
         };
         let directory = store.record("images.json").with_file_name(text(record, "/id"));
         let directory = Path::new("/").join(directory.strip_prefix(disk.path()).unwrap());

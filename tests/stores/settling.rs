@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::support;
 use layersweep::execute::measure::{Gauge, SettleEnd, SettlePatience};
-use layersweep::model::outcome::NOISE_BYTES;
+use layersweep::model::deletion::outcome::NOISE_BYTES;
 use support::archive::{ImageSpec, LayerSpec};
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::program::{self, list, number};

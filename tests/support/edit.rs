@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use layersweep::editor::{BegunDeletion, Deleted, Editor, Error, Options, OrphanAt, PlannedImage};
-use layersweep::model::plan::LayerIdentity;
+use layersweep::model::deletion::plan::LayerIdentity;
 use layersweep::stores::containers_storage::places::StorePlaces;
 use layersweep::sys::root::Root;
 use serde_json::Value;

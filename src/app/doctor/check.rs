@@ -5,7 +5,7 @@ use std::io;
 
 use serde::Serialize;
 
-use crate::model::names::names;
+use crate::model::text::names::names;
 
 /// Remedy for a file without read permission.
 pub(super) const AS_ROOT: &str = "run as root, or with CAP_DAC_READ_SEARCH";

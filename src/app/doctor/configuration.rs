@@ -6,20 +6,22 @@ use std::path::PathBuf;
 
 use super::check::{AS_ROOT, Check, Status};
 use super::node::Node;
+use crate::app::pins;
 use crate::app::report::thresholds;
-use crate::app::{pins, policy_context};
 use crate::config::ConfigProblem;
-use crate::model::display::{count, shell_word};
+use crate::model::text::display::{count, shell_word};
 use crate::node::expected_images;
+use crate::services::policy_context;
 use crate::sys::processes::describe_unknown;
 
 pub(super) fn files(node: &Node<'_>) -> Vec<Check> {
     let mut checks: Vec<_> = node.problems.iter().map(problem).collect();
     if checks.is_empty() {
         let files: Vec<_> = node.config.files.iter().map(|file| file.display().to_string()).collect();
-        checks.push(match files.is_empty() {
-            true => Check::ok("", "no file: the built-in defaults apply"),
-            false => Check::ok("", format!("read from {}", files.join(", "))),
+        checks.push(if files.is_empty() {
+            Check::ok("", "no file: the built-in defaults apply")
+        } else {
+            Check::ok("", format!("read from {}", files.join(", ")))
         });
     }
     let shadowed = node.config.shadowed_rules();

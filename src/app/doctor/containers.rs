@@ -15,9 +15,10 @@ fn containers(kubelet: &KubeletThresholds, policy: Option<&ContainerPolicy>) -> 
     let (ttl, each, total) = (&kubelet.container_ttl, &kubelet.dead_per_container, &kubelet.dead_in_all);
     let source = [&ttl.by, &each.by, &total.by].into_iter().flatten().next();
     let object = source.map_or("the kubelet's default", String::as_str);
-    let young = match ttl.value.is_zero() {
-        true => String::new(),
-        false => format!(", and those created less than {:#} ago", ttl.value),
+    let young = if ttl.value.is_zero() {
+        String::new()
+    } else {
+        format!(", and those created less than {:#} ago", ttl.value)
     };
     let limits = [each, total].map(|limit| ContainerPolicy::limit(limit.value));
     let [of_container, of_node] =

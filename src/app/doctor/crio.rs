@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::check::{Check, Status};
 use super::node::Node;
-use crate::app::crio::{self, StartAdvice};
+use crate::services::crio::{self, StartAdvice};
 use crate::stores::containers_storage::config::{CrioStart, crio_start};
 
 /// Paths of CRI-O in packages and in the installations of clusters.

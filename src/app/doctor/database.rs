@@ -2,9 +2,9 @@
 
 use super::check::{Check, Status};
 use super::node::Node;
-use crate::app::error::Error;
 use crate::history::{DATABASE, Degraded, checkup};
-use crate::model::display::{bytes, count};
+use crate::model::text::display::{bytes, count};
+use crate::services::error::Error;
 
 pub(super) fn file(node: &Node<'_>) -> Vec<Check> {
     let path = node.directory.dir.join(DATABASE);
@@ -24,9 +24,10 @@ pub(super) fn file(node: &Node<'_>) -> Vec<Check> {
             Err(failure) => failed(&object, &failure),
         });
     } else if open.degraded.is_empty() {
-        let message = match node.is_foreign() {
-            true => "none were kept here: past uses of the images are unknown",
-            false => "it does not exist yet: `layersweep scan` creates it",
+        let message = if node.is_foreign() {
+            "none were kept here: past uses of the images are unknown"
+        } else {
+            "it does not exist yet: `layersweep scan` creates it"
         };
         checks.push(Check::note(&object, message));
     }

@@ -5,12 +5,12 @@ use jiff::SignedDuration;
 use super::check::{Check, Status};
 use super::node::Node;
 use crate::app::report::thresholds;
-use crate::app::{by_hand, forecast, outside};
 use crate::disk::Progress;
 use crate::model::Filesystem;
-use crate::model::display::{bytes, shell_word};
+use crate::model::text::display::{bytes, shell_word};
 use crate::policy::forecast::Forecast;
 use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
+use crate::services::{by_hand, forecast, outside};
 use crate::stores::{self, Measure, ScanRequest};
 
 /// Used percentage of bytes or inodes at which a warning is given, whatever the thresholds are.

@@ -3,9 +3,9 @@
 use super::check::{Check, Status};
 use super::node::Node;
 use super::{configuration, static_pods};
-use crate::app::policy_context;
-use crate::app::reach::Reach;
-use crate::app::store_editing;
+use crate::services::policy_context;
+use crate::services::reach::Reach;
+use crate::services::store_editing;
 
 /// Returns true if a run is refused because of the configuration, the records, the static pods or the declared set of
 /// images, which other checks report.

@@ -38,9 +38,10 @@ pub(super) fn files(node: &Node<'_>) -> Vec<Check> {
     }
     let files = kubelet.configs_in_effect().chain(&kubelet.running);
     let files: Vec<_> = files.map(|file| file.path.display().to_string()).collect();
-    checks.push(match files.is_empty() {
-        true => Check::ok("", "no kubelet configuration file, only flags"),
-        false => Check::ok("", format!("settings from {}", files.join(", "))),
+    checks.push(if files.is_empty() {
+        Check::ok("", "no kubelet configuration file, only flags")
+    } else {
+        Check::ok("", format!("settings from {}", files.join(", ")))
     });
     checks
 }

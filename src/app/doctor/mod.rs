@@ -19,9 +19,9 @@ mod stores;
 mod thresholds;
 mod timers;
 
-use super::error::Error;
-use super::request::Request;
 use crate::config::{Config, ConfigProblem};
+use crate::services::error::Error;
+use crate::services::request::Request;
 
 pub use check::{Check, Status};
 use node::Node;

@@ -6,10 +6,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::check::Check;
-use crate::app::database::{self, Database};
-use crate::app::error::Error;
-use crate::app::protect;
-use crate::app::request::Request;
 use crate::config::{Config, ConfigProblem};
 use crate::disk::Progress;
 use crate::history::runs::{self, Query, RunRow};
@@ -23,6 +19,10 @@ use crate::node::timers::{self, GC, SCAN, Timer};
 use crate::policy::Policy;
 use crate::policy::containers::ContainerPolicy;
 use crate::policy::thresholds::Disk;
+use crate::services::database::{self, Database};
+use crate::services::error::Error;
+use crate::services::protect;
+use crate::services::request::Request;
 use crate::stores::{self, Measure, Scan, ScanRequest};
 use crate::sys::processes::Processes;
 

@@ -2,25 +2,25 @@
 
 use super::check::Check;
 use super::node::{Node, RuntimeChecks};
-use crate::app::crio::{self, StartAdvice};
-use crate::app::runtime::{choose, hint};
-use crate::app::via;
 use crate::config::Via;
 use crate::cri::discover::{self, Candidate};
 use crate::cri::{Client, CriError, CriProblem, Options};
 use crate::execute::runtime_match::RuntimeStores;
 use crate::model::StoreIx;
-use crate::model::display::shell_word;
+use crate::model::text::display::shell_word;
 use crate::node::timers::{self, TimerState};
+use crate::services::crio::{self, StartAdvice};
+use crate::services::runtime::{choose, hint};
+use crate::services::via;
 
 /// Asks the node's runtimes.
 pub(super) fn ask(node: &Node<'_>) -> RuntimeChecks {
-    let not_asked = match node.is_foreign() {
-        true => Some("not asked: this is another node's disk (--sysroot)"),
-        false if node.request.cri_endpoint.is_none() && node.request.has_stores() => {
-            Some("not asked: a store is named, but no socket (--cri-endpoint)")
-        }
-        false => None,
+    let not_asked = if node.is_foreign() {
+        Some("not asked: this is another node's disk (--sysroot)")
+    } else if node.request.cri_endpoint.is_none() && node.request.has_stores() {
+        Some("not asked: a store is named, but no socket (--cri-endpoint)")
+    } else {
+        None
     };
     if let Some(why) = not_asked {
         return RuntimeChecks { chosen: vec![Check::note("", why)], ..RuntimeChecks::default() };

@@ -8,11 +8,11 @@ use jiff::SignedDuration;
 
 use super::check::{Check, Status};
 use super::node::Node;
-use crate::app::{reserve, user_records};
 use crate::disk::filesystem;
 use crate::editor::ReserveFile;
 use crate::history::{clock as known_clock, known};
-use crate::model::display::{bytes, shell_word};
+use crate::model::text::display::{bytes, shell_word};
+use crate::services::{reserve, user_records};
 use crate::sys::users;
 
 /// Available bytes below which a warning is given. Two years of records take less than 50 MiB.
@@ -76,17 +76,20 @@ fn room(node: &Node<'_>, object: &str) -> Vec<Check> {
     };
     let (free, inodes, mount) = (facts.available_bytes, facts.inodes_free, facts.mount.display());
     let few_inodes = facts.inodes > 0 && inodes < FEW_INODES;
-    let status = match few_inodes || free < NO_BYTES {
-        true => Status::Error,
-        false if free < LITTLE_BYTES => Status::Warning,
-        false => Status::Ok,
+    let status = if few_inodes || free < NO_BYTES {
+        Status::Error
+    } else if free < LITTLE_BYTES {
+        Status::Warning
+    } else {
+        Status::Ok
     };
     let mut checks = vec![if status == Status::Ok {
         Check::ok(object, format!("{} and {inodes} inodes free", bytes(free)))
     } else {
-        let message = match few_inodes {
-            true => format!("only {inodes} inodes are free on {mount}"),
-            false => format!("only {} are free on {mount}", bytes(free)),
+        let message = if few_inodes {
+            format!("only {inodes} inodes are free on {mount}")
+        } else {
+            format!("only {} are free on {mount}", bytes(free))
         };
         let remedy = "free space there, for example with `layersweep gc`; records that cannot be saved wait in \
             /run/layersweep";

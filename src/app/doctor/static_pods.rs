@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use super::check::{AS_ROOT, Check};
 use super::node::Node;
-use crate::model::display::count;
+use crate::model::text::display::count;
 
 pub(super) fn manifests(node: &Node<'_>) -> Vec<Check> {
     let (Some(place), Some(read)) = (node.config.static_pods.as_deref(), node.static_pods()) else {

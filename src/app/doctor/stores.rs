@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use super::check::Check;
 use super::node::Node;
-use crate::app::protect::FromNode;
-use crate::model::display::count;
+use crate::model::text::display::count;
 use crate::model::{Consistency, Image, ImageIx, LeakClass};
 use crate::policy::rules::NeverPulled;
+use crate::services::protect::FromNode;
 use crate::stores::ScanError;
 
 /// Share of the images that are kept by `protect.not_repullable` at which the node is named: a quarter.

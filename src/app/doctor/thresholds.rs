@@ -64,10 +64,7 @@ pub(super) fn validity(settings: &CheckedSettings<'_>) -> Vec<Check> {
     });
     let mut checks: Vec<_> = errors.collect();
     if checks.is_empty() {
-        let max = match max.value.is_zero() {
-            true => String::new(),
-            false => format!(", maximum age {:#}", max.value),
-        };
+        let max = if max.value.is_zero() { String::new() } else { format!(", maximum age {:#}", max.value) };
         let (from, to, min) = (high.value, low.value, min.value);
         let space = if from >= 100 { "off (100%)".into() } else { format!("from {from}% to {to}% used") };
         let message = format!("image collection {space}, minimum age {min:#}{max}");
@@ -95,9 +92,10 @@ pub(super) fn dropped(settings: &CheckedSettings<'_>) -> Vec<Check> {
     let signals = [IMAGEFS, NODEFS, IMAGEFS_INODES, NODEFS_INODES].into_iter();
     let signals: Vec<_> =
         signals.filter_map(|signal| Some(format!("{signal}<{}", hard.value.get(signal)?))).collect();
-    vec![match signals.is_empty() {
-        true => Check::note(hard.source(), "no hard eviction threshold for full disks is set"),
-        false => Check::ok(hard.source(), format!("hard eviction at {}", signals.join(", "))),
+    vec![if signals.is_empty() {
+        Check::note(hard.source(), "no hard eviction threshold for full disks is set")
+    } else {
+        Check::ok(hard.source(), format!("hard eviction at {}", signals.join(", ")))
     }]
 }
 
@@ -197,9 +195,10 @@ fn order_on(settings: &CheckedSettings<'_>, disk: &Disk) -> Check {
             "the kubelet's image collection is off ({source}): only layersweep's gc comes before {words} ({percent:.1}% \
              used); {EVICTION}"
         );
-        return match is_gc_first {
-            true => Check::note(mount, message),
-            false => Check::error(mount, message, lower_high_percent(*percent)),
+        return if is_gc_first {
+            Check::note(mount, message)
+        } else {
+            Check::error(mount, message, lower_high_percent(*percent))
         };
     };
     if collects >= *percent {
@@ -214,9 +213,10 @@ fn order_on(settings: &CheckedSettings<'_>, disk: &Disk) -> Check {
             "{words} ({percent:.1}% used) is just above the kubelet's image collection ({high}% used): eviction is \
              checked every 10 seconds and collection every 5 minutes, so eviction often comes first"
         );
-        return match is_gc_first {
-            true => Check::note(mount, format!("{message}; layersweep's gc comes before both")),
-            false => Check::warning(mount, message, lower_image_gc),
+        return if is_gc_first {
+            Check::note(mount, format!("{message}; layersweep's gc comes before both"))
+        } else {
+            Check::warning(mount, message, lower_image_gc)
         };
     }
     let after = match gc.filter(|starts| *starts < collects) {
@@ -287,12 +287,11 @@ fn our_inodes_on(settings: &CheckedSettings<'_>, disk: &Disk) -> Option<Check> {
         return Some(Check::new(Status::Note, &disk.mount, message, remedy));
     };
     let starts = format!("gc starts at {high}% of the inodes used");
-    Some(match f64::from(high) >= *percent {
-        true => {
-            let message = format!("{starts}, but {words} comes first, at {percent:.1}%");
-            Check::new(*status, &disk.mount, message, remedy)
-        }
-        false => Check::ok(&disk.mount, format!("{starts}, before {words} ({percent:.1}%)")),
+    Some(if f64::from(high) >= *percent {
+        let message = format!("{starts}, but {words} comes first, at {percent:.1}%");
+        Check::new(*status, &disk.mount, message, remedy)
+    } else {
+        Check::ok(&disk.mount, format!("{starts}, before {words} ({percent:.1}%)"))
     })
 }
 

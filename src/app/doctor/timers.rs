@@ -94,9 +94,10 @@ pub(super) fn holds(node: &Node<'_>) -> Vec<Check> {
         let since = since.and_then(|since| Timestamp::try_from(since).ok());
         let since = since.map(|since| format!(" since {since:.0}")).unwrap_or_default();
         let message = format!("has held deletion back{since}");
-        match timer.state == TimerState::Enabled {
-            true => Check::warning(&path, message, format!("rm {}", path.display())),
-            false => Check::note(&path, message),
+        if timer.state == TimerState::Enabled {
+            Check::warning(&path, message, format!("rm {}", path.display()))
+        } else {
+            Check::note(&path, message)
         }
     });
     checks.collect()

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::model::display::shell_word;
+use crate::model::text::display::shell_word;
 
 /// Maximum size of a document.
 const DOCUMENT_MIB: u64 = 256;
@@ -175,10 +175,7 @@ impl Open {
                 first_line = self.line;
             }
         }
-        let text = match is_too_long {
-            true => Err(format!("longer than {} MiB", max_bytes >> 20)),
-            false => Ok(text),
-        };
+        let text = if is_too_long { Err(format!("longer than {} MiB", max_bytes >> 20)) } else { Ok(text) };
         Ok((first_line > 0).then_some((first_line, text)))
     }
 }

@@ -13,9 +13,9 @@ use jiff::Timestamp;
 use rayon::iter::{ParallelBridge as _, ParallelIterator as _};
 use serde::Serialize;
 
-use super::error::Error;
-use crate::model::document::NodeDocument;
-use crate::model::fleet::{Fleet, FleetSums};
+use crate::model::documents::fleet::{Fleet, FleetSums};
+use crate::model::documents::reader::NodeDocument;
+use crate::services::error::Error;
 use documents::{Documents, Position, Source};
 
 /// Maximum number of listed documents that could not be read.

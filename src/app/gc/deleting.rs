@@ -5,21 +5,21 @@
 use std::borrow::Cow;
 
 use super::{Gc, GcResult, Work, refuse_part, refused_plan, without};
-use crate::app::by_hand;
-use crate::app::crio::{self, StartAdvice};
-use crate::app::error::Error;
-use crate::app::events::events;
-use crate::app::policy_context::NodeContext;
-use crate::app::recorder::{Beginning, Recorder};
-use crate::app::reserve;
-use crate::app::via::Deleter;
 use crate::execute::editors::Editors;
 use crate::execute::measure::SettlePatience;
 use crate::execute::{self, Gauges, PreconditionError, Run, images};
 use crate::model::OutcomeKind;
-use crate::model::display::two_decimals;
-use crate::model::plan::{Phase, Plan};
+use crate::model::deletion::plan::{Phase, Plan};
+use crate::model::text::display::two_decimals;
 use crate::policy::space::Targets;
+use crate::services::by_hand;
+use crate::services::crio::{self, StartAdvice};
+use crate::services::error::Error;
+use crate::services::events::events;
+use crate::services::policy_context::NodeContext;
+use crate::services::recorder::{Beginning, Recorder};
+use crate::services::reserve;
+use crate::services::via::Deleter;
 use crate::stores::Scan;
 use crate::sys::stop::is_requested;
 

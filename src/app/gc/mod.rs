@@ -10,27 +10,14 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 
-use super::containers::Containers;
-use super::diagnosis::{self, CauseGroup, CauseKind, Disk, StoppedHolders, StoppedUse};
-use super::error::{Error, Exit};
-use super::gc_request::{GcRequest, Only, Selection};
-use super::observer::Observer;
-use super::outside::{self, InodeUse, Outside};
-use super::recorder;
 use super::report::thresholds;
-use super::reserve;
 use super::rm::{self, Named};
-use super::run::CommandRun;
-use super::scan::ScanResult;
-use super::state::{Purpose, State, read_clocks};
-use super::store_editing::{self, Resumed};
-use super::via::Deleter;
 use crate::config::{Config, Via};
 use crate::execute::PreconditionError;
 use crate::execute::editors::Editors;
 use crate::history::runs::{Command, Event};
-use crate::model::outcome::{Outcome, OutcomeKind};
-use crate::model::plan::{FilesystemPlan, PassEnd, Phase, Plan, Problem, TargetKind, freed_on};
+use crate::model::deletion::outcome::{Outcome, OutcomeKind};
+use crate::model::deletion::plan::{FilesystemPlan, PassEnd, Phase, Plan, Problem, TargetKind, freed_on};
 use crate::model::refs::Refs;
 use crate::model::space::{BytesAndInodes, Measured};
 use crate::model::{Finding, ImageIx, StoreId};
@@ -41,6 +28,19 @@ use crate::policy::plan::Task;
 use crate::policy::space::Targets;
 use crate::policy::thresholds::DiskThreshold;
 use crate::policy::{Policy, PolicyKind};
+use crate::services::containers::Containers;
+use crate::services::diagnosis::{self, CauseGroup, CauseKind, Disk, StoppedHolders, StoppedUse};
+use crate::services::error::{Error, Exit};
+use crate::services::gc_request::{GcRequest, Only, Selection};
+use crate::services::observer::Observer;
+use crate::services::outside::{self, InodeUse, Outside};
+use crate::services::recorder;
+use crate::services::reserve;
+use crate::services::run::CommandRun;
+use crate::services::scan::ScanResult;
+use crate::services::state::{Purpose, State, read_clocks};
+use crate::services::store_editing::{self, Resumed};
+use crate::services::via::Deleter;
 use crate::stores::{self, Scan};
 use crate::sys::stop::is_requested;
 
@@ -258,9 +258,10 @@ impl<'a> Gc<'a> {
     }
 
     fn hints(&self, plan: &Plan, scan: &Scan, named: &Named) -> Vec<String> {
-        match self.gc_request.is_gc() {
-            true => Vec::new(),
-            false => [rm::hints(plan, scan), named.hints.clone()].concat(),
+        if self.gc_request.is_gc() {
+            Vec::new()
+        } else {
+            [rm::hints(plan, scan), named.hints.clone()].concat()
         }
     }
 
@@ -279,7 +280,7 @@ impl<'a> Gc<'a> {
 
     /// Returns the images that only stopped containers use, if a target is missed. `scan`: as [`reach::mark`] has left it.
     ///
-    /// [`reach::mark`]: super::reach::mark
+    /// [`reach::mark`]: crate::services::reach::mark
     fn stopped_use(&self, plan: &Plan, scan: &Scan) -> Option<StoppedUse> {
         let is_missed = self.gc_request.is_gc() && plan.outcome == OutcomeKind::NotReached;
         (is_missed && !is_requested()).then(|| StoppedHolders::find(scan).of_run(scan)).flatten()

@@ -1,26 +1,26 @@
 //! The plan of a run: a scan, then containers and leaks, then images as they will be after those deletions.
 
 use super::{Gc, Planned, Work, refuse_part, without};
-use crate::app::by_hand;
-use crate::app::containers::Containers;
-use crate::app::error::Error;
 use crate::app::gc::GcResult;
-use crate::app::gc_request::{GcRequest, Selection};
-use crate::app::observer::Audience;
-use crate::app::policy_context::{self, NodeContext};
-use crate::app::reach;
 use crate::app::rm::{self, Named};
-use crate::app::scan::{self, ScanOptions, ScanResult};
-use crate::app::state::Purpose;
-use crate::app::store_editing::{self, Resumed};
-use crate::app::via::Deleter;
 use crate::execute::editors::Editors;
 use crate::execute::{self, ImageFacts, PolicyContext, PreconditionError, images};
-use crate::model::plan::{Gain, Plan, TargetKind, sum};
+use crate::model::deletion::plan::{Gain, Plan, TargetKind, sum};
 use crate::model::space::Measured;
 use crate::model::{ImageIx, OutcomeKind};
 use crate::policy::compare::Comparison;
 use crate::policy::space::Targets;
+use crate::services::by_hand;
+use crate::services::containers::Containers;
+use crate::services::error::Error;
+use crate::services::gc_request::{GcRequest, Selection};
+use crate::services::observer::Audience;
+use crate::services::policy_context::{self, NodeContext};
+use crate::services::reach;
+use crate::services::scan::{self, ScanOptions, ScanResult};
+use crate::services::state::Purpose;
+use crate::services::store_editing::{self, Resumed};
+use crate::services::via::Deleter;
 use crate::stores::{self, Scan};
 
 /// Note on a plan that does not include the bytes freed by unfinished deletions.
@@ -118,9 +118,10 @@ impl Gc<'_> {
             store_editing::check(owners, &scanned.scan.inventory, &editors)?;
         }
         // If a person is asked, the run is locked, and killed runs are finished, only after the answer.
-        let resumed = match self.command_run.is_locked() {
-            true => store_editing::finish_killed_runs(request, &editors, &scanned.state.begun),
-            false => Resumed::default(),
+        let resumed = if self.command_run.is_locked() {
+            store_editing::finish_killed_runs(request, &editors, &scanned.state.begun)
+        } else {
+            Resumed::default()
         };
         let scanned = if resumed.objects > 0 { self.scan()? } else { scanned };
         Ok((scanned, editors, resumed))
@@ -152,13 +153,10 @@ impl Gc<'_> {
             Selection::Gc { .. } => Named::default(),
             Selection::Rm { references, listed, all_tags } => {
                 let named = rm::named(&scanned.scan, references, listed, *all_tags);
-                named.map_err(|error| match resumed.objects > 0 {
-                    true => error.hint(
+                named.map_err(|error| if resumed.objects > 0 { error.hint(
                         "the interrupted deletion that was finished first may have been of that: see `layersweep \
                          history`",
-                    ),
-                    false => error,
-                })?
+                    ) } else { error })?
             }
         };
         let containers = match (containers, deleter) {

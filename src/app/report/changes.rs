@@ -6,14 +6,14 @@ use std::path::Path;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::app::database::Database;
-use crate::app::error::Error;
-use crate::app::kept_scans;
 use crate::history::kept_scans::{self as history, KeptScan};
-use crate::model::comparison::{FilesystemGrowth, GrowthKind, GrowthRow, ScanComparison};
-use crate::model::display::bytes;
+use crate::model::documents::comparison::{FilesystemGrowth, GrowthKind, GrowthRow, ScanComparison};
+use crate::model::documents::scan_summary::ComparedScan;
 use crate::model::refs::GroupBy;
-use crate::model::scan_summary::ComparedScan;
+use crate::model::text::display::bytes;
+use crate::services::database::Database;
+use crate::services::error::Error;
+use crate::services::kept_scans;
 use crate::stores::Scan;
 
 /// Age of the second scan that the present one is compared with.
@@ -143,8 +143,8 @@ fn object(row: &GrowthRow) -> Option<ObjectChange> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::comparison::BytesChange;
-    use crate::model::scan_summary::ScanSummary;
+    use crate::model::documents::comparison::BytesChange;
+    use crate::model::documents::scan_summary::ScanSummary;
 
     const MIB: u64 = 1 << 20;
 

@@ -1,20 +1,20 @@
 //! Bytes that `gc` and `sweep --delete` would free now under the configured policy. Nothing is deleted here.
 
-use crate::app::diagnosis::Planned;
-use crate::app::error::Error;
-use crate::app::observer::Observer;
-use crate::app::policy_context;
-use crate::app::reach::Reach;
-use crate::app::request::Request;
-use crate::app::scan::ScanResult;
-use crate::app::store_editing;
 use crate::config::Config;
 use crate::model::Plan;
-use crate::model::plan::{Cause, PassEnd, freed_on};
+use crate::model::deletion::plan::{Cause, PassEnd, freed_on};
 use crate::model::rules::Rule;
 use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, StoreIx};
 use crate::policy::leaks::{self, LeakRequest};
+use crate::services::diagnosis::Planned;
+use crate::services::error::Error;
+use crate::services::observer::Observer;
+use crate::services::policy_context;
+use crate::services::reach::Reach;
+use crate::services::request::Request;
+use crate::services::scan::ScanResult;
+use crate::services::store_editing;
 
 /// Plans of `gc` and `sweep --delete`.
 #[derive(Debug)]
@@ -41,15 +41,17 @@ pub(super) fn plans(
     let leaks = LeakRequest { min_age: config.leaks.min_age, ..LeakRequest::default() };
     let leaks = leaks::plan(&scan.inventory, &scan.refs, &leaks, scan.taken_at, &|store: StoreIx| {
         let store = &scan.inventory[store];
-        match scan.sysroot.is_foreign() {
+        if scan.sysroot.is_foreign() {
             // The plan is for the node when it runs again: its stores can be edited then.
-            true => store.read_only.then(|| "it is read only".to_owned()),
-            false => editors.store(store).err().map(str::to_owned),
+            store.read_only.then(|| "it is read only".to_owned())
+        } else {
+            editors.store(store).err().map(str::to_owned)
         }
     });
-    let refused = match scanned.state.is_unreadable {
-        true => Some("its records cannot be read".to_owned()),
-        false => reach.refused(),
+    let refused = if scanned.state.is_unreadable {
+        Some("its records cannot be read".to_owned())
+    } else {
+        reach.refused()
     };
     Ok(Plans { images, leaks, refused, command: reach.command() })
 }

@@ -23,9 +23,9 @@ use crate::execute::proof;
 use crate::execute::remover::{PreconditionError, reported_removed};
 use crate::execute::runtime_match::RuntimeStores;
 use crate::history::pins::Pins;
-use crate::model::display::with_causes;
-use crate::model::plan::{Action, Cause, Kept, Phase, Problem, Step, Target, TargetKind};
+use crate::model::deletion::plan::{Action, Cause, Kept, Phase, Problem, Step, Target, TargetKind};
 use crate::model::rules::{Rule, Ruling};
+use crate::model::text::display::with_causes;
 use crate::model::{
     Aftermath, Answer, Consistency, Container, ContainerState, Inventory, Plan, RemovalResult,
 };

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::cri::{Client, ContainerDetails, RuntimeContainer, RuntimeSandbox, RuntimeStore};
-use crate::model::plan::TargetKind;
+use crate::model::deletion::plan::TargetKind;
 use crate::node::logs as node_logs;
 use crate::node::places::KubeletPlaces;
 use crate::policy::containers::{Container, ContainerPolicy, Pods, Sandbox};

@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use super::*;
 use crate::history::runs::{Command, OutcomeKind, RunEnd, Start, record};
 use crate::history::schema;
-use crate::model::scan_summary::{Key, SummaryEntry, SummaryStore};
+use crate::model::documents::scan_summary::{Key, SummaryEntry, SummaryStore};
 
 const HOUR: i64 = 3600;
 const DAY: i64 = 86_400;

@@ -6,7 +6,7 @@ use rusqlite::{Transaction, params};
 use super::read::deletion;
 use super::types::{Certainty, DeletionRow};
 use crate::history::values::micros;
-use crate::model::plan::TargetKind;
+use crate::model::deletion::plan::TargetKind;
 
 /// State of an object whose deletion was started, as a later scan found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

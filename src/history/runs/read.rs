@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::types::{DeletionRow, Event, RunError, Start};
 use crate::history::values::{from_json, maybe_time, maybe_unsigned, micros, signed, store, time, unsigned};
 use crate::model::OutcomeKind;
-use crate::model::path_text;
-use crate::model::plan::TargetKind;
+use crate::model::deletion::plan::TargetKind;
+use crate::model::text::path_text;
 
 /// Selection of runs.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::history::values::by_name;
-use crate::model::names::names;
-use crate::model::plan::{LayerIdentity, Reason, TargetKind};
+use crate::model::deletion::plan::{LayerIdentity, Reason, TargetKind};
 use crate::model::rules::Rule;
+use crate::model::text::names::names;
 use crate::model::{Filesystem, OutcomeKind, StoreId};
 
 names! {

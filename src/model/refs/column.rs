@@ -7,10 +7,10 @@ use super::{Refs, Root};
 use crate::model::container::ContainerState;
 use crate::model::ids::{FilesystemIx, NodeIx, StoreIx};
 use crate::model::inventory::Inventory;
-use crate::model::names::names;
 use crate::model::node::NodeKind;
 use crate::model::space::BytesAndInodes;
 use crate::model::store::Consistency;
+use crate::model::text::names::names;
 
 names! {
     /// Kind of the objects that a line counts. If roots of several kinds reach a byte, the first kind contains it.

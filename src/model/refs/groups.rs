@@ -6,8 +6,8 @@ use super::fair::Fair;
 use crate::model::container::Container;
 use crate::model::image::Image;
 use crate::model::inventory::Inventory;
-use crate::model::names::names;
-use crate::model::reference::{registry, repository};
+use crate::model::text::names::names;
+use crate::model::text::reference::{registry, repository};
 
 names! {
     /// Property by which images and containers are grouped.

@@ -9,9 +9,9 @@ use crate::model::inventory::Inventory;
 use crate::model::leak::Leak;
 use crate::model::leak_class::LeakClass;
 use crate::model::leak_class::Verdict;
-use crate::model::names::names;
 use crate::model::node::{Node, NodeKind, Size};
 use crate::model::store::Consistency;
+use crate::model::text::names::names;
 
 names! {
     /// Reason for which an image is kept, the strongest first.

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use jiff::Timestamp;
 
 use crate::model::ContainerState;
-use crate::model::plan::Cause;
+use crate::model::deletion::plan::Cause;
 use crate::model::rules::{Rule, Ruling};
 use crate::policy::containers::types::ContainerPolicy;
 use crate::policy::containers::types::{Container, Pods, Removal, Sandbox, Verdicts};

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::ContainerState;
-use crate::model::plan::Cause;
+use crate::model::deletion::plan::Cause;
 use crate::model::rules::{Rule, Ruling};
 
 /// Limits for exited containers.

@@ -1,6 +1,6 @@
 //! Failures and events of the kubelet's collector.
 
-use crate::model::display::bytes;
+use crate::model::text::display::bytes;
 
 /// Reason why a run fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

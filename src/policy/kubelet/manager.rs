@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::plan::Reason;
+use crate::model::deletion::plan::Reason;
 use crate::policy::kubelet::detect::{KubeletRecords, detect};
 use crate::policy::kubelet::failure::{KubeletEvent, KubeletFailure};
 use crate::policy::kubelet::runtime::Runtime;

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::model::plan::{self, Cause, Step};
+use crate::model::deletion::plan::{self, Cause, Step};
 use crate::model::refs::{Live, Refs, Root};
 use crate::model::space::{InvalidStats, Measured, Space, Stat};
 use crate::model::{Container, FilesystemIx, ImageIx, Inventory};

@@ -19,11 +19,13 @@ use std::rc::Rc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::display::{self, thousands};
-use crate::model::plan::{self, Cause, Failure, FilesystemPlan, Kept, PassEnd, Phase, Target, Trigger};
+use crate::model::deletion::plan::{
+    self, Cause, Failure, FilesystemPlan, Kept, PassEnd, Phase, Target, Trigger,
+};
 use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::{BytesAndInodes, InvalidStats, Measured, Space, Stat};
+use crate::model::text::display::{self, thousands};
 use crate::model::{
     Aftermath, Answer, ContainerState, FilesystemIx, ImageIx, Inventory, NodeIx, OutcomeKind, Plan, Problem,
     Step,
@@ -309,10 +311,9 @@ impl<'a> Planner<'a> {
             let images = (0..self.states.len()).map(ImageIx::from);
             let of_store = images.filter(|image| self.input.inventory[*image].store == full.store);
             let waiting: Vec<_> = of_store.filter(|image| self.is_candidate(*image)).collect();
-            let is_deletion_due = waiting.iter().any(|image| match self.is_request {
-                true => self.order.contains(image),
-                false => self.is_aged(*image),
-            });
+            let is_deletion_due = waiting
+                .iter()
+                .any(|image| if self.is_request { self.order.contains(image) } else { self.is_aged(*image) });
             let is_space_wanted = self.filesystems.iter().any(|plan| {
                 plan.filesystem == full.filesystem
                     && (plan.end == PassEnd::NotReached || (plan.end == PassEnd::Open && plan.started.any()))
@@ -561,9 +562,10 @@ impl<'a> Planner<'a> {
     }
 
     fn kept(&self, aged_left: bool) -> Vec<Kept> {
-        let images = match self.is_request {
-            true => self.order.clone(),
-            false => (0..self.states.len()).map(ImageIx::from).collect(),
+        let images = if self.is_request {
+            self.order.clone()
+        } else {
+            (0..self.states.len()).map(ImageIx::from).collect()
         };
         let kept = images.into_iter().filter_map(|image| {
             let ruling = match &self.states[image.get()] {

@@ -2,7 +2,7 @@ use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
 use crate::model::Pattern;
-use crate::model::plan::Reason;
+use crate::model::deletion::plan::Reason;
 use crate::model::reference_set::ReferenceSet;
 use crate::model::refs::Refs;
 use crate::model::{
@@ -458,9 +458,8 @@ fn shared_bytes_are_freed_with_the_last() {
 #[test]
 fn group_without_a_member_is_given_up() {
     for lost in ["a", "b"] {
-        let (tried, plan) = a_pair().run(200, |id| match id == lost {
-            true => Answer::Failed(failed("busy"), Aftermath::Untouched),
-            false => Answer::Removed,
+        let (tried, plan) = a_pair().run(200, |id| {
+            if id == lost { Answer::Failed(failed("busy"), Aftermath::Untouched) } else { Answer::Removed }
         });
         assert_eq!(tried, if lost == "a" { vec!["a", "c"] } else { vec!["a", "b", "c"] });
         assert_eq!(plan.outcome, OutcomeKind::Reached);

@@ -6,9 +6,9 @@ use super::parts::{
     BytesDoc, ContainerDoc, FilesystemDoc, ImageDoc, LayerDoc, LeakDoc, OtherDoc, RowDoc, SnapshotterDoc,
     StoreDoc, TotalsDoc, UsageStoreDoc, UserDoc, UserKind,
 };
-use crate::model::display::two_decimals;
-use crate::model::plan::TargetKind;
+use crate::model::deletion::plan::TargetKind;
 use crate::model::refs::{self, Fair, Refs, Root, Standing};
+use crate::model::text::display::two_decimals;
 use crate::model::{ContainerIx, Filesystem, FilesystemIx, ImageIx, LeakIx, NodeIx, NodeKind, StoreIx};
 use crate::stores::Scan;
 

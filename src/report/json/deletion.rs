@@ -8,9 +8,9 @@ use serde::Serialize;
 use super::build::path;
 use crate::history::runs::{Certainty, Command, DeletionOutcome, DeletionRow};
 use crate::history::story::RecordedDeletion;
-use crate::model::display::two_decimals;
-use crate::model::outcome::{Deletion, differs};
-use crate::model::plan::{Gain, Reason, Step, Target, TargetKind};
+use crate::model::deletion::outcome::{Deletion, differs};
+use crate::model::deletion::plan::{Gain, Reason, Step, Target, TargetKind};
+use crate::model::text::display::two_decimals;
 use crate::model::{FilesystemIx, LeakClass};
 
 /// Deletion of an object, or an attempt.
@@ -204,7 +204,7 @@ pub(super) fn mount(mounts: &[PathBuf], filesystem_ix: FilesystemIx) -> String {
 mod tests {
     use super::*;
     use crate::model::Size;
-    use crate::model::plan::Cause;
+    use crate::model::deletion::plan::Cause;
 
     /// Most of its bytes are on another filesystem than the one that it is deleted for.
     #[test]

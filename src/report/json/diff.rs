@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use super::parts::{DocumentKind, Header};
 use crate::model::ARTIFACTS;
-use crate::model::comparison::{BytesChange, Change, ChangeKind, ScanComparison, StoreBytes};
-use crate::model::display::short_reference;
-use crate::model::scan_summary::{
+use crate::model::documents::comparison::{BytesChange, Change, ChangeKind, ScanComparison, StoreBytes};
+use crate::model::documents::scan_summary::{
     ComparedScan, ScanSummary, SummaryKind, SummaryStore, split_layer_name, split_names,
 };
+use crate::model::text::display::short_reference;
 
 /// Document of `layersweep diff`.
 #[derive(Clone, Debug, Serialize)]

@@ -16,11 +16,9 @@ use super::{
 };
 use crate::app::explain::AbsentImage;
 use crate::app::path_usage::{Owned, Owner, Row};
-use crate::app::paths::owners_store;
-use crate::app::reach::Reach;
 use crate::history::ages::ImageAge;
 use crate::history::story::Story;
-use crate::model::plan::{Target, TargetKind};
+use crate::model::deletion::plan::{Target, TargetKind};
 use crate::model::refs::{self, Refs, Root};
 use crate::model::rules::Ruling;
 use crate::model::{self, Plan};
@@ -28,6 +26,8 @@ use crate::model::{
     ContainerState, ImageIx, Inventory, LeakIx, LostContainer, NodeIx, NodeKind, PrintedCommand,
     removal_command,
 };
+use crate::services::paths::owners_store;
+use crate::services::reach::Reach;
 use crate::stores::Scan;
 use crate::stores::lookup::Subject;
 

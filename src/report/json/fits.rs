@@ -6,9 +6,9 @@ use serde::Serialize;
 use super::parts::{DocumentKind, Header};
 use crate::app::fits::{Coming, Fits};
 use crate::model::arrival::Ratio;
-use crate::model::display::two_decimals;
-use crate::model::names::names;
 use crate::model::rules::Rule;
+use crate::model::text::display::two_decimals;
+use crate::model::text::names::names;
 use crate::model::{Finding, Plan};
 use crate::policy::Thresholds;
 
@@ -210,7 +210,7 @@ fn coming_doc(name: &str, coming: &Coming) -> ComingDoc {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::plan::{Kept, Target, TargetKind};
+    use crate::model::deletion::plan::{Kept, Target, TargetKind};
     use crate::model::rules::Ruling;
 
     /// Images that different containers use have a reason of their own; ages are summed up.

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::{DocumentKind, Header};
 use crate::app::fleet::{Merged, UnreadDocument};
-use crate::model::fleet::Fleet;
+use crate::model::documents::fleet::Fleet;
 
 /// Document of `layersweep report --merge`.
 #[derive(Clone, Debug, Serialize)]

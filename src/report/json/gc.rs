@@ -8,20 +8,22 @@ use serde::Serialize;
 use super::DeletionDoc;
 use super::deletion::mount;
 use super::parts::{DocumentKind, Header};
-use crate::app::diagnosis::{Cause as UsageCause, Part, StoppedUse};
 use crate::app::gc::GcResult;
-use crate::app::outside::{InodeUse, Outside};
 use crate::config::Via;
 use crate::history::runs::{Command, Event};
-use crate::model::display::two_decimals;
-use crate::model::outcome::{Outcome, OutcomeKind};
-use crate::model::plan::{FilesystemPlan, Kept, PassEnd, Problem, Step, Target, TargetKind, Trigger, apply};
+use crate::model::deletion::outcome::{Outcome, OutcomeKind};
+use crate::model::deletion::plan::{
+    FilesystemPlan, Kept, PassEnd, Problem, Step, Target, TargetKind, Trigger, apply,
+};
 use crate::model::rules::Rule;
 use crate::model::space::{Measured, Started};
+use crate::model::text::display::two_decimals;
 use crate::model::{Finding, Plan};
 use crate::policy::PolicyKind;
 use crate::policy::compare::Comparison;
 use crate::policy::thresholds::Counted;
+use crate::services::diagnosis::{Cause as UsageCause, Part, StoppedUse};
+use crate::services::outside::{InodeUse, Outside};
 
 /// Document of `layersweep gc` and `layersweep rm`.
 #[derive(Clone, Debug, Serialize)]

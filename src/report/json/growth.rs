@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::TakenDoc;
 use super::parts::{DocumentKind, Header};
-use crate::model::comparison::{FilesystemGrowth, ScanComparison};
+use crate::model::documents::comparison::{FilesystemGrowth, ScanComparison};
 use crate::model::refs::GroupBy;
 
 /// Document of `layersweep usage --since`.

@@ -11,8 +11,8 @@ use crate::app::history::{HistoryOrigin, KeptScans, PastImages, PastRuns, PastUs
 use crate::history::kept_scans::KeptScan;
 use crate::history::runs::{Command, Event, OutcomeKind, Quiet, RunError, RunRow};
 use crate::history::usage::{KnownFilesystem, Point, Range, Series};
-use crate::model::display::two_decimals;
-use crate::model::plan::Trigger;
+use crate::model::deletion::plan::Trigger;
+use crate::model::text::display::two_decimals;
 
 /// Document of `layersweep history`.
 #[derive(Clone, Debug, Serialize)]

@@ -29,9 +29,9 @@ mod usage;
 use serde::Serialize;
 
 use crate::app::explain::{AgeLimits, VolumeExplanation};
-use crate::model::names::names;
-use crate::model::plan::Reason;
+use crate::model::deletion::plan::Reason;
 use crate::model::rules::{Rule, Ruling};
+use crate::model::text::names::names;
 use crate::model::{ContainerState, Finding, PrintedCommand};
 use crate::stores::Effort;
 

@@ -1,9 +1,9 @@
 //! Objects that several documents share.
 
 use crate::history::ages::Basis;
-use crate::model::names::names;
-use crate::model::plan::TargetKind;
+use crate::model::deletion::plan::TargetKind;
 use crate::model::refs::RowKind;
+use crate::model::text::names::names;
 use crate::model::{
     Consistency, ContainerId, ContainerState, Filesystem, ImageId, LayerId, LeakClass, NodeKind, Origin,
     Owner, SCHEMA_VERSION, StoreKind, Verdict,

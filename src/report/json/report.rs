@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use super::scan::{Listed, scan_with};
 use super::{DocumentKind, FilesystemDoc, ForecastDoc, Header, RunDoc, ScanDoc, SeriesDoc};
-use crate::app::diagnosis::{Advice, Cause, Part};
 use crate::app::report::{Changes, Report};
 use crate::model::Finding;
-use crate::model::names::names;
 use crate::model::refs::{Refs, Root};
+use crate::model::text::names::names;
 use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
+use crate::services::diagnosis::{Advice, Cause, Part};
 use crate::stores::Scan;
 use crate::stores::other_usage::{OtherUserKind, OtherUsers};
 use crate::sys::sysroot::Sysroot;

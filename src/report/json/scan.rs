@@ -5,10 +5,10 @@ use super::{
     filesystem, layer, leak, store, totals,
 };
 use crate::app::explain::Explanation;
-use crate::app::scan::ScanResult;
-use crate::model::plan::Target;
+use crate::model::deletion::plan::Target;
 use crate::model::refs::Fair;
 use crate::model::{ContainerIx, ImageIx, Inventory, LeakIx, NodeIx};
+use crate::services::scan::ScanResult;
 use crate::stores::Scan;
 use crate::stores::lookup::Subject;
 use rayon::prelude::*;

@@ -7,7 +7,7 @@ use super::DeletionDoc;
 use crate::app::explain::{AbsentImage, Presence};
 use crate::history::known::Life;
 use crate::history::story::Story;
-use crate::model::names::names;
+use crate::model::text::names::names;
 
 /// Image of the records, with all its lives.
 #[derive(Clone, Debug, Serialize)]

@@ -9,8 +9,8 @@ use super::DeletionDoc;
 use super::build::{leak as leak_doc, path};
 use super::parts::{DocumentKind, Header, LeakDoc};
 use crate::app::sweep::SweepResult;
-use crate::model::outcome::{Outcome, OutcomeKind};
-use crate::model::plan::{Action, Phase, Problem, Target};
+use crate::model::deletion::outcome::{Outcome, OutcomeKind};
+use crate::model::deletion::plan::{Action, Phase, Problem, Target};
 use crate::model::{Finding, LeakClass};
 use crate::policy::leaks::{
     Decision, KeepReason, LeakDecision, LeakRequest, command, needs_a_person, reason,

@@ -4,14 +4,14 @@ use serde::Serialize;
 
 use super::build::{filesystem, totals, usage_store};
 use super::parts::{DocumentKind, FilesystemDoc, ForecastDoc, Header, TotalsDoc, UsageStoreDoc};
-use crate::app::diagnosis::{Part, PartKind};
 use crate::app::usage::{DiskUsage, Grouped, Usage};
-use crate::model::comparison::GrowthKind;
-use crate::model::names::string_schema;
-use crate::model::plan::TargetKind;
+use crate::model::deletion::plan::TargetKind;
+use crate::model::documents::comparison::GrowthKind;
 use crate::model::refs::{GroupBy, GroupKind, Line, LineKind};
+use crate::model::text::names::string_schema;
 use crate::model::{Filesystem, Finding, StoreIx};
 use crate::policy::forecast::Forecast;
+use crate::services::diagnosis::{Part, PartKind};
 
 /// Document of `layersweep usage`.
 #[derive(Clone, Debug, Serialize)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
-use crate::model::names::names;
+use crate::model::text::names::names;
 use crate::report::text::{CELL, safe, shorten};
 
 names! {
@@ -60,9 +60,10 @@ impl Exposition {
             let help = family.help.replace('\\', "\\\\").replace('\n', "\\n");
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
             for (labels, value) in samples {
-                let _ = match labels.is_empty() {
-                    true => writeln!(text, "{name} {value}"),
-                    false => writeln!(text, "{name}{{{labels}}} {value}"),
+                let _ = if labels.is_empty() {
+                    writeln!(text, "{name} {value}")
+                } else {
+                    writeln!(text, "{name}{{{labels}}} {value}")
                 };
             }
         }

@@ -100,9 +100,10 @@ fn add_store(
     page.add(family::STORAGE_INODES, &store_labels, figures.inodes);
     for standing in Standing::ALL {
         let count = figures.images.get(standing.as_str()).copied().unwrap_or(0);
-        match is_of_artifacts {
-            true => page.add(family::ARTIFACTS, &[store_labels[0], standing.as_str()], count),
-            false => page.add(family::IMAGES, &[store_labels[0], store_labels[1], standing.as_str()], count),
+        if is_of_artifacts {
+            page.add(family::ARTIFACTS, &[store_labels[0], standing.as_str()], count)
+        } else {
+            page.add(family::IMAGES, &[store_labels[0], store_labels[1], standing.as_str()], count)
         }
     }
     page.add(family::LAYERS, &store_labels, figures.layers);

@@ -45,10 +45,7 @@ impl<E> WriteError<E> {
 
 /// Returns the path of the file: `path` itself, or [`FILE_NAME`] in it if it is a directory.
 pub fn file(path: &Path) -> PathBuf {
-    match path.is_dir() {
-        true => path.join(FILE_NAME),
-        false => path.to_path_buf(),
-    }
+    if path.is_dir() { path.join(FILE_NAME) } else { path.to_path_buf() }
 }
 
 /// Writes the result of `content` to the [`file()`] of `path`, and returns its path. `content` is called with

@@ -4,7 +4,7 @@ use super::format::{bytes, safe, short_id, signed_change};
 use super::screen::Screen;
 use super::table::{Table, heading};
 use crate::model::ARTIFACTS;
-use crate::model::comparison::{BytesChange, ChangeKind};
+use crate::model::documents::comparison::{BytesChange, ChangeKind};
 use crate::report::json::{ChangeDoc, DiffDoc, ImageDiffDoc};
 
 /// Maximum number of rows of a table on a terminal.
@@ -158,8 +158,8 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
-    use crate::model::comparison::ScanComparison;
-    use crate::model::scan_summary::{
+    use crate::model::documents::comparison::ScanComparison;
+    use crate::model::documents::scan_summary::{
         ComparedScan, Key, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, layer_name,
     };
     use crate::report::json;

@@ -4,7 +4,7 @@ use super::format::{safe, wrapped};
 use super::screen::Screen;
 use super::table::heading;
 use crate::app::doctor::{Check, Status};
-use crate::model::display::count;
+use crate::model::text::display::count;
 use crate::report::json::DoctorDoc;
 
 /// Width if the output is not a terminal: lines wrapped by a log or a mail program are hard to read.

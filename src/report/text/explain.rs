@@ -14,7 +14,7 @@ use super::table::{Table, bold, heading};
 use super::usage::place;
 use crate::app::explain::AgeLimits;
 use crate::history::ages::AgeRule;
-use crate::model::display::{count, listed, span};
+use crate::model::text::display::{count, listed, span};
 use crate::model::{Evidence, EvidenceKind, PrintedCommand};
 use crate::report::json::{
     BelowDoc, DifferenceCause, ExplainDoc, GcDecisionDoc, ImageDoc, LayerDoc, LostContainerDoc,
@@ -354,9 +354,10 @@ fn age_limits(limits: &AgeLimits) -> String {
     let min = span(SignedDuration::from_secs(limits.min_age_seconds));
     let max = limits.max_age_seconds.map_or_else(|| "off".into(), |age| span(SignedDuration::from_secs(age)));
     let (by_min, by_max) = (by(limits.min_age_rule.as_ref()), by(limits.max_age_rule.as_ref()));
-    match limits.min_age_rule == limits.max_age_rule {
-        true => format!("  ages    min_age {min}, max_age {max}{by_max}\n"),
-        false => format!("  ages    min_age {min}{by_min}\n          max_age {max}{by_max}\n"),
+    if limits.min_age_rule == limits.max_age_rule {
+        format!("  ages    min_age {min}, max_age {max}{by_max}\n")
+    } else {
+        format!("  ages    min_age {min}{by_min}\n          max_age {max}{by_max}\n")
     }
 }
 

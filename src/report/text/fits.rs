@@ -3,8 +3,8 @@
 use super::Screen;
 use super::format::{bytes, never_pulled, safe, wrapped};
 use super::table::Table;
-use crate::model::display::{count, shell_word};
 use crate::model::rules::Rule;
+use crate::model::text::display::{count, shell_word};
 use crate::report::json::{ComingDoc, ComingState, FitsDoc};
 
 /// Maximum number of images that a sentence names.
@@ -46,10 +46,7 @@ pub fn fits(document: &FitsDoc, screen: &Screen) -> String {
 
 /// Formats a part of the result on lines that fit the terminal.
 fn paragraph(screen: &Screen, text: &str) -> String {
-    match text.is_empty() {
-        true => String::new(),
-        false => wrapped(text, screen.width.unwrap_or(usize::MAX), ""),
-    }
+    if text.is_empty() { String::new() } else { wrapped(text, screen.width.unwrap_or(usize::MAX), "") }
 }
 
 fn row(image: &ComingDoc) -> Vec<String> {

@@ -7,9 +7,9 @@ use jiff::tz::TimeZone;
 use super::format::{age_of, bytes, names, percent, safe, short_id, wrapped};
 use super::screen::Screen;
 use super::table::{Table, heading};
-use crate::model::display::{count, thousands};
-use crate::model::fleet::{Fleet, FleetImage, FleetNode};
-use crate::model::urgency::Urgency;
+use crate::model::documents::fleet::{Fleet, FleetImage, FleetNode};
+use crate::model::documents::urgency::Urgency;
+use crate::model::text::display::{count, thousands};
 use crate::report::json::FleetDoc;
 
 /// Maximum number of rows of a table on a screen.

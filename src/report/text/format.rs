@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr;
 
-use crate::model::display::{self, thousands};
+use crate::model::text::display::{self, thousands};
 
 /// Indentation of the list of deletions, below its figures.
 pub(super) const INDENT: &str = "                       ";
 
-pub use crate::model::display::bytes;
+pub use crate::model::text::display::bytes;
 
 /// Formats a number of inodes, or `-` if it is unknown.
 pub(super) fn inodes(number: Option<u64>) -> String {

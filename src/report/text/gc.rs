@@ -9,7 +9,7 @@ mod situation;
 
 use super::format::{resumed, safe, short_id};
 use super::screen::Screen;
-use crate::model::display::listed;
+use crate::model::text::display::listed;
 use crate::report::json::{DocumentKind, GcDoc};
 
 /// Formats the whole run.

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::format::{age_of, bytes, safe, signed_change, wrapped};
 use super::screen::Screen;
 use super::table::Table;
-use crate::model::comparison::{FilesystemGrowth, GrowthKind, GrowthRow};
+use crate::model::documents::comparison::{FilesystemGrowth, GrowthKind, GrowthRow};
 use crate::model::refs::GroupBy;
 use crate::report::json::GrowthDoc;
 
@@ -234,7 +234,7 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
-    use crate::model::comparison::BytesChange;
+    use crate::model::documents::comparison::BytesChange;
     use crate::report::json::{DocumentKind, Header, TakenDoc};
 
     const MIB: i64 = 1 << 20;

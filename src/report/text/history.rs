@@ -10,8 +10,8 @@ use super::table::{Table, bold};
 use crate::history::runs::{Command, DeletionOutcome, Quiet};
 use crate::history::usage::{Point, Span};
 use crate::model::OutcomeKind;
-use crate::model::display::count;
 use crate::model::rules::Rule;
+use crate::model::text::display::count;
 use crate::report::json::{
     DeletionDoc, HistoryDoc, HistoryScansDoc, HistoryUsageDoc, KeptScanDoc, PointDoc, RunDoc, SeriesDoc,
 };

@@ -8,8 +8,8 @@ use super::format::{age, bytes, names, safe, short_id};
 use super::screen::Screen;
 use super::table::Table;
 use crate::model::Owner;
-use crate::model::display::count;
-use crate::model::plan::TargetKind;
+use crate::model::deletion::plan::TargetKind;
+use crate::model::text::display::count;
 use crate::report::json::{BytesDoc, ImageDoc, UserDoc, UserKind};
 
 /// Formats the table of images, with the sum of their fair shares and the reasons why images are out of
@@ -24,10 +24,11 @@ pub fn images(images: &[ImageDoc], all: usize, fair: &BytesDoc, now: Timestamp, 
     headings.extend(["USED BY", "PINNED", ">SIZE", ">SHARED", ">EXCLUSIVE", ">FAIR", ">FREES"]);
     let mut table = Table::new(screen, &headings);
     for image in images {
-        let label = match image.names.is_empty() && screen.width.is_some() {
+        let label = if image.names.is_empty() && screen.width.is_some() {
             // A narrow terminal removes the column of ids.
-            true => format!("{} {}", name(image), short_id(&image.id)),
-            false => screen.list(&image.names, "<none>", |name| safe(name)) + kind(image),
+            format!("{} {}", name(image), short_id(&image.id))
+        } else {
+            screen.list(&image.names, "<none>", |name| safe(name)) + kind(image)
         };
         let mut cells = vec![label, short_id(&image.id), age(image.created_at, now)];
         if remembered {

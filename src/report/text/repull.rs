@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::format::{name_or_id, safe};
 use crate::history::runs::Command;
-use crate::model::display::count;
-use crate::model::reference::{is_well_formed, normalized, repository};
+use crate::model::text::display::count;
+use crate::model::text::reference::{is_well_formed, normalized, repository};
 use crate::report::json::{RepullDoc, RepullImageDoc};
 
 /// Returns the references, each once.

@@ -5,7 +5,7 @@ use super::images::images;
 use super::screen::Screen;
 use super::table::Table;
 use super::usage::{filesystem_line, store_line};
-use crate::model::display::count;
+use crate::model::text::display::count;
 use crate::report::json::{LeakDoc, ScanDoc};
 
 /// Formats the whole scan.

@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::format::{first_of, wrapped};
-use crate::model::reference::host;
+use crate::model::text::reference::host;
 
 /// Properties of the output that decide how text is formatted.
 #[derive(Clone, Debug)]
@@ -37,10 +37,7 @@ impl Screen {
     /// Formats a time to the second, with its date unless that is the date of `known`: the present, or a time that
     /// the reader has just read.
     pub(super) fn time_on(&self, time: Timestamp, known: Timestamp) -> String {
-        match self.date(time) == self.date(known) {
-            true => self.format(time, "%H:%M:%S"),
-            false => self.time(time),
-        }
+        if self.date(time) == self.date(known) { self.format(time, "%H:%M:%S") } else { self.time(time) }
     }
 
     /// Formats the date.
@@ -72,9 +69,10 @@ impl Screen {
     /// Formats the first element and the number of others, or all elements if nothing is shortened; `none` without
     /// elements.
     pub(super) fn list<T>(&self, all: &[T], none: &str, name: impl Fn(&T) -> String) -> String {
-        match self.truncates || all.is_empty() {
-            true => first_of(all, none, name),
-            false => all.iter().map(name).collect::<Vec<_>>().join(", "),
+        if self.truncates || all.is_empty() {
+            first_of(all, none, name)
+        } else {
+            all.iter().map(name).collect::<Vec<_>>().join(", ")
         }
     }
 

@@ -7,8 +7,8 @@ use super::screen::Screen;
 use super::table::bold;
 use crate::app::explain::Presence;
 use crate::history::runs::{Command, DeletionOutcome};
-use crate::model::display::{count, shell_word};
-use crate::model::plan::Reason;
+use crate::model::deletion::plan::Reason;
+use crate::model::text::display::{count, shell_word};
 use crate::report::json::{DeletionDoc, EndedBy, LifeDoc, StoryDoc};
 
 /// Maximum number of images that are shown; a tag may have named hundreds.
@@ -101,9 +101,10 @@ pub(super) fn life_line(life: &LifeDoc, label: &str, tells_end: bool, screen: &S
         }
         None => "never used".to_owned(),
     };
-    let end = match tells_end && life.ended_by.is_some() {
-        true => format!("; {}", ending(life, screen)),
-        false => String::new(),
+    let end = if tells_end && life.ended_by.is_some() {
+        format!("; {}", ending(life, screen))
+    } else {
+        String::new()
     };
     format!("{label}{}{until}, {used}{end}\n", screen.time(since))
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::format::{DIFFERS, age_of, bytes, measured, resumed, safe, short_id, signed_bytes, wrapped};
 use super::screen::Screen;
 use super::table::{Table, heading};
-use crate::model::display::count;
-use crate::model::plan::Action;
+use crate::model::deletion::plan::Action;
+use crate::model::text::display::count;
 use crate::model::{LeakClass, OutcomeKind};
 use crate::report::json::{DeletionDoc, SweepDoc, SweepLeakDoc};
 
@@ -33,9 +33,10 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
         return format!("Nothing of class {} was found.\n", classes.join(", "));
     }
     if document.leaks.is_empty() {
-        return match document.complete {
-            true => "No leaks: every byte in these stores has an owner.\n".into(),
-            false => "No leaks where everything could be read; see the warnings for the rest.\n".into(),
+        return if document.complete {
+            "No leaks: every byte in these stores has an owner.\n".into()
+        } else {
+            "No leaks where everything could be read; see the warnings for the rest.\n".into()
         };
     }
     let mut out = String::new();

@@ -36,10 +36,8 @@ pub(super) struct Table {
 impl Table {
     /// Creates an empty table. A heading that starts with `>` aligns its column to the right.
     pub(super) fn new(screen: &Screen, headings: &[&str]) -> Self {
-        let align = headings.iter().map(|heading| match heading.starts_with('>') {
-            true => Align::Right,
-            false => Align::Left,
-        });
+        let align =
+            headings.iter().map(|heading| if heading.starts_with('>') { Align::Right } else { Align::Left });
         Self {
             screen: screen.clone(),
             align: align.collect(),

@@ -4,9 +4,9 @@ use super::Screen;
 use super::format::{bytes, inodes, safe, wrapped};
 use super::table::{Table, bold};
 use crate::model::Consistency;
-use crate::model::comparison::GrowthKind;
-use crate::model::display::thousands;
+use crate::model::documents::comparison::GrowthKind;
 use crate::model::refs::{GroupBy, LineKind};
+use crate::model::text::display::thousands;
 use crate::report::json::{
     FilesystemDoc, ForecastDoc, ShareKind, ShareRowDoc, StoreDoc, UsageDoc, UsageFilesystemDoc,
 };

@@ -13,7 +13,7 @@ use super::fill::images::ImageGroups;
 use super::fill::{Filler, qualified, volumes as image_volumes};
 use super::gc::{ROOT, Ref, Term, term};
 use super::metadata::{LeaseRecord, Namespace, RecordLabels};
-use crate::model::display::{listed, shell_word};
+use crate::model::text::display::{listed, shell_word};
 use crate::model::{Consistency, LeakClass, NodeIx, NodeKind, Verdict, is_for_ctr};
 use crate::stores::leaks::Judgement;
 

@@ -89,11 +89,12 @@ impl Store for Containerd {
         let has_containers = namespaces.any(|namespace| !namespace.containers.is_empty());
         let content: Vec<_> =
             self.snapshot.backends.iter().map(|backend| backend.directory.clone()).collect();
-        let mut mounts = match filling.request.measure.reads_mounts() && (leaks || has_containers) {
-            true => mounts_below((&[PathBuf::from("/")], &content), &mut filling.inventory.findings, || {
+        let mut mounts = if filling.request.measure.reads_mounts() && (leaks || has_containers) {
+            mounts_below((&[PathBuf::from("/")], &content), &mut filling.inventory.findings, || {
                 self.units.iter().map(|unit| unit.path.clone()).collect()
-            }),
-            false => Vec::new(),
+            })
+        } else {
+            Vec::new()
         };
         if filling.request.sysroot.is_foreign() {
             // Mounts of this system's containers below /run mean nothing for the other system.

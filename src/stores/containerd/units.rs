@@ -210,9 +210,10 @@ impl<'a> RootSorter<'a> {
 
     /// Returns the kind of a directory of this container.
     fn container(&self, id: &str) -> ContainerdUnit {
-        match self.containers.contains(id) {
-            true => ContainerdUnit::Container,
-            false => ContainerdUnit::Orphan(ContainerdOrphan::Container),
+        if self.containers.contains(id) {
+            ContainerdUnit::Container
+        } else {
+            ContainerdUnit::Orphan(ContainerdOrphan::Container)
         }
     }
 

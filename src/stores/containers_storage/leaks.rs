@@ -12,7 +12,7 @@ use std::path::Path;
 
 use jiff::SignedDuration;
 
-use crate::model::display::shell_word;
+use crate::model::text::display::shell_word;
 use crate::model::{Consistency, LeakClass, Orphan, Verdict};
 use crate::stores::leaks::{GRACE, Judgement};
 
@@ -244,9 +244,10 @@ pub(super) fn human(age: SignedDuration) -> String {
 /// Judges a layer flagged incomplete that no tool can delete now.
 pub(super) fn stuck(mounted: bool, path: &Path) -> Judgement {
     let path = shell_word(&path.to_string_lossy());
-    let (why, remedy) = match mounted {
-        true => ("something is mounted on it", format!("umount {path}")),
-        false => ("its directory is marked immutable", format!("chattr -R -i {path}")),
+    let (why, remedy) = if mounted {
+        ("something is mounted on it", format!("umount {path}"))
+    } else {
+        ("its directory is marked immutable", format!("chattr -R -i {path}"))
     };
     let evidence = format!(
         "flagged incomplete, and {why}: every tool tries to delete it first, fails and stops: `{remedy}`"

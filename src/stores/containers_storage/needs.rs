@@ -20,7 +20,7 @@ use super::places::{RecordKind, StorePlaces};
 use super::records::{ImageRecord, LayerRecord, is_id};
 use super::snapshot::Snapshot;
 use crate::model::Consistency;
-use crate::model::reference::{bare_id, is_surely};
+use crate::model::text::reference::{bare_id, is_surely};
 use crate::stores::lending::Need;
 
 /// Returns the need of a mount of an image. A mount shows only the image's top layer.

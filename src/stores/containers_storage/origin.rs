@@ -35,7 +35,7 @@ use super::labels;
 use super::lists;
 use super::records::{ImageRecord, LayerRecord};
 use super::snapshot::Snapshot;
-use crate::model::reference;
+use crate::model::text::reference;
 use crate::model::{LayerBlob, Origin, OriginKind};
 use crate::stores::oci::{self, Document};
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::places::StorePlaces;
 use super::records::ImageRecord;
-use crate::model::reference::may_be;
+use crate::model::text::reference::may_be;
 use crate::stores::lending::Need;
 use crate::sys::quiet::InodeFacts;
 use crate::sys::root::Root;

@@ -73,10 +73,7 @@ impl Graphroot {
             driver: Some(self.snapshot.places.driver.clone()),
             is_damaged: !needs::knows_all(&self.snapshot),
             borrows_from: self.additional.clone(),
-            needs: match self.additional.is_empty() {
-                true => Vec::new(),
-                false => needs::elsewhere(&self.snapshot),
-            },
+            needs: if self.additional.is_empty() { Vec::new() } else { needs::elsewhere(&self.snapshot) },
         }
     }
 }
@@ -188,13 +185,12 @@ impl Store for Graphroot {
             None
         };
         let MountTables { recorded, mounts } = tables.unwrap_or_else(|| {
-            let mounts = match filling.request.measure.reads_mounts() && (leaks || has_containers) {
-                true => {
-                    mounts_below((&areas_of_store, &areas_of_store), &mut filling.inventory.findings, || {
-                        self.units.iter().map(|unit| unit.path.clone()).collect()
-                    })
-                }
-                false => Vec::new(),
+            let mounts = if filling.request.measure.reads_mounts() && (leaks || has_containers) {
+                mounts_below((&areas_of_store, &areas_of_store), &mut filling.inventory.findings, || {
+                    self.units.iter().map(|unit| unit.path.clone()).collect()
+                })
+            } else {
+                Vec::new()
             };
             MountTables { recorded: None, mounts }
         });

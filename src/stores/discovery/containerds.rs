@@ -108,9 +108,10 @@ impl Containerds {
         });
         let mut all = RootConfig::default();
         for config in named.iter().chain(found) {
-            match config.pins.is_empty() {
-                true => all.add_pins(&config::default_sandboxes()),
-                false => all.add_pins(&config.pins),
+            if config.pins.is_empty() {
+                all.add_pins(&config::default_sandboxes())
+            } else {
+                all.add_pins(&config.pins)
             }
             all.problem = all.problem.or_else(|| config.problem.clone());
         }

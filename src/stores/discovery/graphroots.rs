@@ -65,9 +65,10 @@ impl Graphroots {
 /// If a named directory is not a store or cannot be read.
 pub(crate) fn find(request: &ScanRequest) -> Result<ReadStores, ScanError> {
     let named = request.names_stores();
-    let discovery = match named {
-        true => config::named(&request.sysroot, &request.environment, &request.running, &request.graphroots),
-        false => config::discover(&request.sysroot, &request.environment, &request.running),
+    let discovery = if named {
+        config::named(&request.sysroot, &request.environment, &request.running, &request.graphroots)
+    } else {
+        config::discover(&request.sysroot, &request.environment, &request.running)
     };
     let GraphrootDiscovery {
         stores,
@@ -471,9 +472,10 @@ impl Graphroots {
         // Only bootc deletes from its stores, whatever configuration names them.
         let read_only = read_only || is_bootc;
         let origin = if is_bootc { "bootc".to_owned() } else { store.origin.clone() };
-        let allowance = match is_of_another_user(request, store, &graphroot) {
-            true => self.allowance.clone(),
-            false => Allowance::default(),
+        let allowance = if is_of_another_user(request, store, &graphroot) {
+            self.allowance.clone()
+        } else {
+            Allowance::default()
         };
         let drivers = match places::drivers_in(&graphroot, &allowance) {
             Ok(drivers) => drivers,

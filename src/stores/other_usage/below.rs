@@ -252,9 +252,10 @@ impl<'a> WalkPlan<'a> {
                 kind => kind,
             };
             let name = PathBuf::from(entry.name);
-            match by_entry {
-                true => self.entry(root, name, TreeScope::Whole, &OutsideUse { kind, path, ..user.clone() }),
-                false => self.entry(root, name, TreeScope::Whole, user),
+            if by_entry {
+                self.entry(root, name, TreeScope::Whole, &OutsideUse { kind, path, ..user.clone() })
+            } else {
+                self.entry(root, name, TreeScope::Whole, user)
             }
         }
     }

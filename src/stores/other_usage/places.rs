@@ -65,9 +65,10 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
         .map(|path| (Store(StoreKind::ContainersStorage), path.clone(), Some(LAYER_STORE)));
     for (kind, path, holder) in usual.chain(layer_stores) {
         // Files on a network filesystem are on none of these disks, and its server may not answer.
-        let found = match scan.sysroot.is_foreign() {
-            true => scan.sysroot.resolve(&path),
-            false => root::find_at_hand(&path).map(|(_, path)| path),
+        let found = if scan.sysroot.is_foreign() {
+            scan.sysroot.resolve(&path)
+        } else {
+            root::find_at_hand(&path).map(|(_, path)| path)
         };
         let resolved = match found {
             Ok(resolved) => resolved,
@@ -146,9 +147,10 @@ pub fn filesystem_of(scan: &Scan, path: &Path) -> Option<FilesystemIx> {
     let (facts, _) = filesystem::of(path).ok()?;
     let number = number_of(path);
     let same = scan.inventory.filesystems.iter().position(|known| {
-        match known.device.starts_with("/dev/") && facts.device.starts_with("/dev/") {
-            true => known.device == facts.device,
-            false => number.is_some() && number_of(&known.mount) == number,
+        if known.device.starts_with("/dev/") && facts.device.starts_with("/dev/") {
+            known.device == facts.device
+        } else {
+            number.is_some() && number_of(&known.mount) == number
         }
     });
     same.map(FilesystemIx::from)
@@ -172,9 +174,10 @@ pub(super) fn pod_name(directory: &OsStr) -> String {
 /// Returns the kind of an entry in the top directory of a filesystem.
 pub(super) fn kind_on_top(entry: &quiet::DirectoryEntry) -> OtherUserKind {
     let is_swap = ["swapfile", "swap.img", "swap"].iter().any(|name| entry.name == *name);
-    match entry.kind == quiet::FileKind::File && is_swap {
-        true => OtherUserKind::Swap,
-        false => OtherUserKind::Directory,
+    if entry.kind == quiet::FileKind::File && is_swap {
+        OtherUserKind::Swap
+    } else {
+        OtherUserKind::Directory
     }
 }
 

@@ -247,9 +247,10 @@ impl Within {
 
 fn reach(start: BorrowedFd<'_>, path: &Path, flags: OFlags, enters_mounts: bool) -> Result<OwnedFd, Errno> {
     let opener = Opener::usual(start);
-    match enters_mounts {
-        true => into_mounts(opener, start, path, flags),
-        false => opener.beneath(start, path, flags, false),
+    if enters_mounts {
+        into_mounts(opener, start, path, flags)
+    } else {
+        opener.beneath(start, path, flags, false)
     }
 }
 

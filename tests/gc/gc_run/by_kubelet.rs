@@ -3,7 +3,7 @@
 use layersweep::execute::ImageFacts;
 use layersweep::execute::kubelet;
 use layersweep::model::Pattern;
-use layersweep::model::plan::Reason;
+use layersweep::model::deletion::plan::Reason;
 use layersweep::model::{OutcomeKind, Plan};
 use layersweep::policy::Policy;
 use layersweep::policy::compare::kubelet_policy;

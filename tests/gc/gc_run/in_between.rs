@@ -8,7 +8,7 @@ use layersweep::execute::{
     FactsOf, Gauges, ImageFacts, PolicyContext, PreconditionError, Remover, Run, images,
 };
 use layersweep::history::pins::Pins;
-use layersweep::model::plan::{Gain, Target};
+use layersweep::model::deletion::plan::{Gain, Target};
 use layersweep::model::refs::Refs;
 use layersweep::model::{Answer, ImageIx, Inventory, Outcome, RemovalResult, Step, Stopped};
 use layersweep::policy::kubelet::Listing;
@@ -106,10 +106,8 @@ fn image_unknown_to_runtime_is_gone() {
     let Some(node) = Node::new(Fs::Ext4) else { return };
     let mut first = true;
     let mut remover = Disturbed::new(&node);
-    remover.after = Box::new(|removed| match std::mem::take(&mut first) {
-        true => Answer::AlreadyGone.into(),
-        false => removed,
-    });
+    remover.after =
+        Box::new(|removed| if std::mem::take(&mut first) { Answer::AlreadyGone.into() } else { removed });
     let mut told = Told::default();
     let ran = remover.run(&node, &mut told);
     assert_eq!(told.calls[..4], ["begins", "spared", "begins", "deleted"]);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
-use layersweep::model::plan::Reason;
+use layersweep::model::deletion::plan::Reason;
 use layersweep::model::refs::Refs;
 use layersweep::model::space::{InvalidStats, Measured, Space};
 use layersweep::model::{

@@ -1,7 +1,7 @@
 //! Image rows against the kubelet's collector, on a runtime of made-up images.
 
 use jiff::{SignedDuration, Timestamp};
-use layersweep::model::plan::Reason;
+use layersweep::model::deletion::plan::Reason;
 use layersweep::policy::kubelet::{
     CollectorReport, FsStats, KubeletFailure, KubeletPolicy, KubeletRecord, ListedContainer, ListedImage,
     Manager, Runtime,

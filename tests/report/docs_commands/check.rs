@@ -129,9 +129,10 @@ pub fn differences(shown: &[String], printed: &str, exact: bool) -> Vec<String> 
         }
         let shown = shapes(&mut shown.iter().map(String::as_str));
         let printed = shapes(&mut printed.lines());
-        return match shown == printed {
-            true => Vec::new(),
-            false => vec![format!("shown:\n  {}\nprinted:\n  {}", shown.join("\n  "), printed.join("\n  "))],
+        return if shown == printed {
+            Vec::new()
+        } else {
+            vec![format!("shown:\n  {}\nprinted:\n  {}", shown.join("\n  "), printed.join("\n  "))]
         };
     }
     let printed = headlines(printed.lines());

@@ -438,9 +438,12 @@ fn on_this_node(script: &str) -> String {
     }
     script = script
         .lines()
-        .map(|line| match line.starts_with('#') {
-            true => line.to_owned() + "\n",
-            false => line.replace("IMAGE...", "IMAGE").replace("IMAGE", "registry.example/notes:1") + "\n",
+        .map(|line| {
+            if line.starts_with('#') {
+                line.to_owned() + "\n"
+            } else {
+                line.replace("IMAGE...", "IMAGE").replace("IMAGE", "registry.example/notes:1") + "\n"
+            }
         })
         .collect();
     script

@@ -241,12 +241,11 @@ impl Podman {
 
     /// Returns the containers; with `old_image_ref` they name their image by a repo digest only.
     pub(super) fn containers(&self, old_image_ref: bool) -> Result<Vec<v1::Container>, String> {
-        let digests: HashMap<String, String> = match old_image_ref {
-            false => HashMap::new(),
-            true => {
-                let images = self.images()?.into_iter();
-                images.filter_map(|image| Some((image.id, image.repo_digests.into_iter().next()?))).collect()
-            }
+        let digests: HashMap<String, String> = if old_image_ref {
+            let images = self.images()?.into_iter();
+            images.filter_map(|image| Some((image.id, image.repo_digests.into_iter().next()?))).collect()
+        } else {
+            HashMap::new()
         };
         let containers = self.records(false)?.into_iter().map(|record| {
             let digest = digests.get(&record.image).cloned();

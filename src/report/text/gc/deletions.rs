@@ -1,7 +1,7 @@
 //! Tables of the deletions.
 
-use crate::model::outcome::differs;
-use crate::model::plan::TargetKind;
+use crate::model::deletion::outcome::differs;
+use crate::model::deletion::plan::TargetKind;
 use crate::report::json::{DeletionDoc, GcDoc};
 use crate::report::text::format::{DIFFERS, bytes, measured, never_pulled, safe, short_id};
 use crate::report::text::screen::Screen;

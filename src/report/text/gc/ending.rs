@@ -2,8 +2,8 @@
 
 use super::situation::inodes_free;
 use crate::model::OutcomeKind;
-use crate::model::display::{count, listed, thousands};
-use crate::model::plan::TargetKind;
+use crate::model::deletion::plan::TargetKind;
+use crate::model::text::display::{count, listed, thousands};
 use crate::report::json::{DocumentKind, GcDoc};
 use crate::report::text::format::{bytes, percent, safe, signed_bytes};
 

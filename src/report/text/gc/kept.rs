@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::model::display::count;
-use crate::model::plan::TargetKind;
+use crate::model::deletion::plan::TargetKind;
 use crate::model::rules::Rule;
+use crate::model::text::display::count;
 use crate::report::json::{DocumentKind, GcDoc, KeptDoc};
 use crate::report::text::format::{bytes, name_or_id, safe};
 use crate::report::text::screen::Screen;

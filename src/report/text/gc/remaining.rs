@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::kept::MOST;
-use crate::app::diagnosis::StoppedUse;
 use crate::model::OutcomeKind;
-use crate::model::display::count;
-use crate::model::plan::{Phase, TargetKind};
+use crate::model::deletion::plan::{Phase, TargetKind};
 use crate::model::rules::Rule;
+use crate::model::text::display::count;
 use crate::report::json::{GcDoc, KeptDoc};
 use crate::report::text::format::{bytes, safe};
 use crate::report::text::report::deletions::Deletions;
 use crate::report::text::screen::Screen;
+use crate::services::diagnosis::StoppedUse;
 
 /// Width of notes if the output is not a terminal.
 const WIDTH: usize = 80;

@@ -2,8 +2,8 @@
 
 use super::deletions::freed_on;
 use crate::model::OutcomeKind;
-use crate::model::display::thousands;
-use crate::model::plan::Reason;
+use crate::model::deletion::plan::Reason;
+use crate::model::text::display::thousands;
 use crate::report::json::{DocumentKind, GcDoc, GcFilesystemDoc};
 use crate::report::text::format::{bytes, inodes, percent, safe};
 

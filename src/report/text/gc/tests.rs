@@ -3,19 +3,19 @@ use jiff::tz::TimeZone;
 
 use super::remaining::reason_and_remedy;
 use super::*;
-use crate::app::diagnosis::StoppedUse;
 use crate::config::Via;
 use crate::history::runs::Event;
 use crate::model::FilesystemIx;
 use crate::model::OutcomeKind;
 use crate::model::SCHEMA_VERSION;
-use crate::model::plan::{Phase, Problem, Reason, TargetKind, Trigger};
+use crate::model::deletion::plan::{Phase, Problem, Reason, TargetKind, Trigger};
 use crate::model::rules::Rule;
 use crate::model::space::Started;
 use crate::policy::PolicyKind;
 use crate::policy::compare::{Comparison, PredictedRun, Prediction};
 use crate::report::json::DeletionDoc;
 use crate::report::json::{ComparisonDoc, FreedDoc, GcFilesystemDoc, Header, InodeUseDoc, KeptDoc};
+use crate::services::diagnosis::StoppedUse;
 
 fn screen(width: Option<usize>) -> Screen {
     Screen { width, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC }
@@ -72,7 +72,7 @@ fn kept(name: &str, rule: Rule) -> KeptDoc {
         since_run_began: false,
         frees_bytes: 1 << 20,
         until: None,
-        explain: format!("layersweep explain {}", crate::model::display::short_id(&name.repeat(32))),
+        explain: format!("layersweep explain {}", crate::model::text::display::short_id(&name.repeat(32))),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use anstyle::{AnsiColor, Style};
 
-use crate::model::display::count;
+use crate::model::text::display::count;
 use crate::policy::thresholds::{Counted, Source};
 use crate::report::json::{ReportFilesystemDoc, RunDoc, SeriesDoc};
 use crate::report::text::format::{bytes, safe, wrapped};
@@ -35,9 +35,10 @@ fn rows(disk: &ReportFilesystemDoc, rows: usize) -> (Vec<usize>, Vec<usize>) {
 /// Returns the character and colour of a part by its row in the legend.
 fn look(row: Option<usize>, screen: &Screen) -> (char, Style) {
     let Some(position) = row else { return (if screen.unicode { SMALL } else { '+' }, Style::new()) };
-    let character = match screen.unicode {
-        true => BLOCKS[position % BLOCKS.len()],
-        false => char::from(b'a' + u8::try_from(position % 26).unwrap_or(0)),
+    let character = if screen.unicode {
+        BLOCKS[position % BLOCKS.len()]
+    } else {
+        char::from(b'a' + u8::try_from(position % 26).unwrap_or(0))
     };
     let color = COLORS[position % COLORS.len()];
     (character, Style::new().fg_color(Some(color.into())))

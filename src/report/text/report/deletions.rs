@@ -1,12 +1,12 @@
 //! Text of the ranked list, the least risk first: what layersweep deletes, what can be made again, stopped containers,
 //! what only a person can judge, and what is not deleted now.
 
-use crate::app::diagnosis::{Cause, CauseGroup};
-use crate::model::display::thousands;
+use crate::model::text::display::thousands;
 use crate::policy::thresholds::Counted;
 use crate::report::text::format::{INDENT, bytes, safe, wrapped};
 use crate::report::text::screen::Screen;
 use crate::report::text::table::heading;
+use crate::services::diagnosis::{Cause, CauseGroup};
 
 /// List of one filesystem.
 pub(in crate::report::text) struct Deletions<'a> {

@@ -3,11 +3,11 @@ use jiff::tz::TimeZone;
 use unicode_width::UnicodeWidthStr;
 
 use super::*;
-use crate::app::diagnosis::{Cause, CauseGroup, CauseKind, Part, PartKind};
 use crate::history::usage::{KnownFilesystem, Point, Range, Span};
 use crate::model::PrintedCommand;
 use crate::policy::thresholds::{DiskThreshold, Source, ThresholdName};
 use crate::report::json::{FilesystemDoc, PointDoc};
+use crate::services::diagnosis::{Cause, CauseGroup, CauseKind, Part, PartKind};
 
 fn screen(width: Option<usize>, unicode: bool) -> Screen {
     Screen { width, unicode, truncates: true, notes: true, zone: TimeZone::UTC }

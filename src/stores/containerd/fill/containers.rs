@@ -6,7 +6,7 @@ use std::path::Path;
 use super::images::ImageGroups;
 use super::volumes::Volumes;
 use super::{Filler, qualified};
-use crate::model::reference::bare_id;
+use crate::model::text::reference::bare_id;
 use crate::model::{Container, ContainerState, Owner};
 use crate::stores::containerd::metadata::Namespace;
 use crate::stores::containerd::places::TASKS;

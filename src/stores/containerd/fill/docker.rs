@@ -123,9 +123,10 @@ fn images_of(
     let mut images: Vec<_> = on_top.map(|group| group.image).collect();
     let named = record.and_then(|record| groups.named(&namespace.name, record.image_name.as_deref()?));
     let named = named.map(|group| group.image).or(by_name);
-    match images.is_empty() {
-        true => images.extend(named),
-        false => images.sort_by_key(|image| Some(*image) != named),
+    if images.is_empty() {
+        images.extend(named)
+    } else {
+        images.sort_by_key(|image| Some(*image) != named)
     }
     images
 }

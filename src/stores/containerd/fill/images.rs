@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Filler, KUBERNETES, origin, qualified};
-use crate::model::display::shell_word;
+use crate::model::text::display::shell_word;
+use crate::model::text::reference;
 use crate::model::{
     Evidence, EvidenceKind, Image, ImageIx, IndexedManifest, Labels, LayerBlob, PinReason, is_for_ctr,
-    reference,
 };
 use crate::stores::containerd::content::{self, Resolved};
 use crate::stores::containerd::gc::{Graph, Ref};
@@ -161,9 +161,10 @@ impl<'a> Filler<'a> {
             blobs: if self.writer.blobs { blobs(&resolved) } else { Vec::new() },
             is_list: resolved.index && resolved.config.is_none(),
             pinned_by: self.pinned_by(namespace, &names),
-            labels: match self.writer.reads_labels_of(&id) {
-                true => labels(self.snapshot, &names, &resolved),
-                false => Labels::NotRead,
+            labels: if self.writer.reads_labels_of(&id) {
+                labels(self.snapshot, &names, &resolved)
+            } else {
+                Labels::NotRead
             },
             layers: layers.into_iter().map(Into::into).collect(),
             listed_bytes: resolved.listed_bytes,
@@ -274,9 +275,10 @@ impl<'a> Filler<'a> {
         for name in names.iter().filter(|name| name.labels.get(label).is_some_and(|is| is == value)) {
             let text = format!("label {label}={value} on {}", name.name);
             let (namespace, image) = (namespace.name.as_str(), shell_word(&name.name));
-            reasons.push(match is_for_ctr(namespace) {
-                true => PinReason::new(text, format!("`ctr -n {namespace} images label {image} {label}=`")),
-                false => text.into(),
+            reasons.push(if is_for_ctr(namespace) {
+                PinReason::new(text, format!("`ctr -n {namespace} images label {image} {label}=`"))
+            } else {
+                text.into()
             });
         }
         if namespace.name != KUBERNETES {

@@ -42,11 +42,10 @@ pub(super) fn origin(
     if blobs.is_empty() || resolved.config.is_none() {
         return Origin::unknown("its manifest is not in the content store");
     }
-    match OF_BUILDS.contains(&namespace.name.as_str()) {
-        true => Origin::new(OriginKind::Built, "no label of its content names a registry, as after a build"),
-        false => {
-            Origin::new(OriginKind::Loaded, "no label of its content names a registry, as after an import")
-        }
+    if OF_BUILDS.contains(&namespace.name.as_str()) {
+        Origin::new(OriginKind::Built, "no label of its content names a registry, as after a build")
+    } else {
+        Origin::new(OriginKind::Loaded, "no label of its content names a registry, as after an import")
     }
 }
 

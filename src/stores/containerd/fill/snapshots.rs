@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Filler, qualified};
-use crate::model::display::count as count_of;
+use crate::model::text::display::count as count_of;
 use crate::model::{Consistency, Finding, LayerFacts, NodeIx, NodeKind, Size};
 use crate::stores::containerd::metadata::snapshotter::SnapshotKind;
 use crate::stores::containerd::snapshot::{Backend, FIRST_BACKEND_AREA};
@@ -199,8 +199,9 @@ impl<'a> Filler<'a> {
 
 /// Returns the id of a snapshot's node: its key, with the snapshotter's name unless it is the `primary` one.
 fn id_of(namespace: &str, snapshotter: &str, key: &str, primary: &str) -> String {
-    match snapshotter == primary {
-        true => qualified(namespace, key),
-        false => qualified(namespace, &format!("{snapshotter}/{key}")),
+    if snapshotter == primary {
+        qualified(namespace, key)
+    } else {
+        qualified(namespace, &format!("{snapshotter}/{key}"))
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::images::ImageGroups;
 use super::{Filler, KUBERNETES, qualified};
-use crate::model::display::shell_word;
+use crate::model::text::display::shell_word;
 use crate::model::{ImageIx, LeakClass};
 use crate::stores::containerd::metadata::{Namespace, SnapshotRecord};
 use crate::stores::containerd::places::CRI;
@@ -82,9 +82,10 @@ impl<'a> Filler<'a> {
             let [of_key, of_namespace, of_lease] = [key, namespace, volume.sandbox].map(shell_word);
             let unmount = if is_mounted { format!("`umount {of_key}`, then ") } else { String::new() };
             let has_lease = volume.namespace.leases.iter().any(|lease| lease.id == volume.sandbox);
-            let remove = match has_lease {
-                true => format!("`ctr -n {of_namespace} leases rm {of_lease}`"),
-                false => format!("`ctr -n {of_namespace} snapshots rm {of_key}`"),
+            let remove = if has_lease {
+                format!("`ctr -n {of_namespace} leases rm {of_lease}`")
+            } else {
+                format!("`ctr -n {of_namespace} snapshots rm {of_key}`")
             };
             let evidence = format!(
                 "an image volume of pod {}, which no longer exists{}: {unmount}{remove}",

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::model::display::shell_word;
-use crate::model::{LeakClass, NodeKind, Verdict, display, is_for_ctr, is_of_docker};
+use crate::model::text::display;
+use crate::model::text::display::shell_word;
+use crate::model::{LeakClass, NodeKind, Verdict, is_for_ctr, is_of_docker};
 use crate::stores::containerd::fill::images::{ImageGroup, ImageGroups};
 use crate::stores::containerd::fill::{Filler, KUBERNETES, qualified};
 use crate::stores::containerd::gc::Ref;
@@ -55,12 +56,11 @@ impl<'a> Filler<'a> {
         let names = names.join(", ");
         if let Some(digest) = group.resolved.missing.first() {
             let namespace = group.namespace.name.as_str();
-            let remove = match is_for_ctr(namespace) {
-                true => {
-                    let names: Vec<_> = group.names.iter().map(|name| shell_word(&name.name)).collect();
-                    format!("`ctr -n {namespace} images rm {}` removes it", names.join(" "))
-                }
-                false => "remove it with the program that made it".to_owned(),
+            let remove = if is_for_ctr(namespace) {
+                let names: Vec<_> = group.names.iter().map(|name| shell_word(&name.name)).collect();
+                format!("`ctr -n {namespace} images rm {}` removes it", names.join(" "))
+            } else {
+                "remove it with the program that made it".to_owned()
             };
             let evidence = format!(
                 "{names}: the blob {digest} is missing: CRI can neither show nor remove the image, and \
@@ -135,10 +135,12 @@ impl<'a> Filler<'a> {
                 if node.kind != NodeKind::Snapshot || node.size.inodes > 0 || !is_plain {
                     continue;
                 }
-                let missing = match node.path == backend.directory {
-                    true => "no entry in its snapshotter",
-                    false if quiet::facts(&node.path).is_ok() => continue,
-                    false => "no directory",
+                let missing = if node.path == backend.directory {
+                    "no entry in its snapshotter"
+                } else if quiet::facts(&node.path).is_ok() {
+                    continue;
+                } else {
+                    "no directory"
                 };
                 let evidence = format!(
                     "the snapshot is recorded but has {missing}: containers on it do not start until its image \

@@ -146,9 +146,10 @@ impl<'a> ArtifactFiller<'a> {
         if !self.writer.reads_labels_of(artifact.id()) {
             return Labels::NotRead;
         }
-        match artifact.reach.unread.contains(&artifact.digest) {
-            true => Labels::Unknown("its manifest cannot be read".into()),
-            false => Labels::Known(artifact.reach.annotations.clone()),
+        if artifact.reach.unread.contains(&artifact.digest) {
+            Labels::Unknown("its manifest cannot be read".into())
+        } else {
+            Labels::Known(artifact.reach.annotations.clone())
         }
     }
 

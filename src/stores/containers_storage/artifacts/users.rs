@@ -5,7 +5,7 @@
 use std::io;
 
 use super::read::Artifact;
-use crate::model::reference::may_be;
+use crate::model::text::reference::may_be;
 use crate::stores::containers_storage::cri_o::{self, ImageVolumes};
 use crate::stores::containers_storage::engine::{self, Engine, PodmanContainer};
 use crate::stores::containers_storage::places::StorePlaces;

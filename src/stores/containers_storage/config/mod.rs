@@ -238,9 +238,10 @@ impl<'a> NodeConfiguration<'a> {
 
     /// Makes a path of the command line absolute. Below a mounted root, relative paths start at that root.
     fn absolute(&self, graphroot: &Path) -> PathBuf {
-        let graphroot = match self.files.sysroot.is_foreign() {
-            true => Path::new("/").join(graphroot),
-            false => std::path::absolute(graphroot).unwrap_or_else(|_| graphroot.to_path_buf()),
+        let graphroot = if self.files.sysroot.is_foreign() {
+            Path::new("/").join(graphroot)
+        } else {
+            std::path::absolute(graphroot).unwrap_or_else(|_| graphroot.to_path_buf())
         };
         tidy(&graphroot)
     }

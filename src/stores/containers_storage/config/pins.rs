@@ -8,7 +8,7 @@
 
 use super::types::Pin;
 use crate::model::PinReason;
-use crate::model::reference::repository;
+use crate::model::text::reference::repository;
 
 /// Returns true if a pin covers an image name by CRI-O's rules, which ignore case:
 ///

@@ -1,0 +1,151 @@
+//! Arguments of the commands that delete.
+
+use clap::Args as ClapArgs;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+use crate::cli::input::values::one_of;
+use crate::config::Via;
+use crate::model::{LeakClass, Recipe};
+use crate::policy::PolicyKind;
+use crate::services::gc_request::Only;
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SweepArgs {
+    /// Only findings of this class; may be repeated
+    #[arg(long, value_name = "CLASS", hide_possible_values = true, value_parser = class_of(|_| true))]
+    pub(crate) class: Vec<LeakClass>,
+
+    /// Skip findings younger than this [default: 24h]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) min_age: Option<String>,
+
+    /// Delete what is proven safe to delete (verdict `reclaim`)
+    #[arg(long)]
+    pub(crate) delete: bool,
+
+    /// Repair findings of this class (verdict `repair`: the driver's short names of layers); may be
+    /// repeated
+    #[arg(long, value_name = "CLASS", value_parser = class_of(is_repairable))]
+    pub(crate) repair: Vec<LeakClass>,
+
+    /// Show what --delete (and --repair) would do, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// Returns true if layersweep repairs leaks of this class by editing the store.
+fn is_repairable(class: LeakClass) -> bool {
+    class.recipe() == Some(Recipe::RepairLink)
+}
+
+/// Returns a parser for some of the classes; its errors list their names.
+fn class_of(is_allowed: fn(LeakClass) -> bool) -> impl TypedValueParser<Value = LeakClass> {
+    let names = LeakClass::ALL.iter().filter(|class| is_allowed(**class)).map(|class| class.as_str());
+    PossibleValuesParser::new(names).try_map(|name| LeakClass::find(&name).ok_or("no such class"))
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct GcArgs {
+    /// Show what would be deleted, in which order and why, and delete nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Start deleting at this usage [default: 75]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) high: Option<String>,
+
+    /// Stop at this usage [default: 70]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) low: Option<String>,
+
+    /// Start deleting if less than this is available, at any usage [default: off]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) min_free: Option<String>,
+
+    /// Start deleting at this usage of inodes; stop 5 percentage points lower [default: 90]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) inodes_high: Option<String>,
+
+    /// Keep images first detected less than this ago [default: 2m]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) min_age: Option<String>,
+
+    /// Delete images unused for longer than this [default: off]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) max_age: Option<String>,
+
+    /// Collect only these kinds, regardless of the configuration [default: images, and what is enabled]
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = one_of(Only::ALL, kind_help))]
+    pub(crate) only: Vec<Only>,
+
+    /// Rules that decide: layersweep's, or with --dry-run the kubelet's [default: exact]
+    #[arg(long, value_name = "POLICY", value_parser = one_of(PolicyKind::ALL, policy_help))]
+    pub(crate) policy: Option<PolicyKind>,
+
+    /// Program that deletes the images [default: auto]
+    #[arg(long, value_name = "REMOVER", value_parser = one_of(Via::ALL, remover_help))]
+    pub(crate) via: Option<Via>,
+
+    /// With --via direct: delete even if the runtime that owns the store is running. The store's locks keep
+    /// it consistent, but a container that is just being created may lose its image
+    #[arg(long)]
+    pub(crate) while_runtime_runs: bool,
+}
+
+fn kind_help(kind: Only) -> &'static str {
+    match kind {
+        Only::Images => "Images",
+        Only::Containers => "Dead containers, and sandboxes without containers",
+        Only::Logs => "Logs of deleted pods, and dangling links to logs",
+        Only::Leaks => "Leaks that are proven safe to delete",
+    }
+}
+
+fn remover_help(via: Via) -> &'static str {
+    match via {
+        Via::Auto => "The runtime that owns a store; layersweep itself where none does, as with podman alone",
+        Via::Cri => "The container runtime, through its CRI socket",
+        Via::Direct => "layersweep itself, in the graphroot: when no runtime can, for example on a full disk",
+    }
+}
+
+fn policy_help(policy: PolicyKind) -> &'static str {
+    match policy {
+        PolicyKind::Exact => "By measured space, least recently used first",
+        PolicyKind::Kubelet => "The kubelet's algorithm, side by side with exact; only with --dry-run",
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RmArgs {
+    /// Images: names, digests, ids or the start of one. An image with other names is deleted by id or digest,
+    /// or with --all-tags
+    #[arg(required_unless_present = "file", value_name = "REF")]
+    pub(crate) references: Vec<String>,
+
+    /// Delete the images of this list, too: a reference, whole digest or whole id a line, # begins a comment. Those
+    /// that are not on this node are skipped. `-` reads standard input; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Vec<String>,
+
+    /// Delete the named images with all their names
+    #[arg(long)]
+    pub(crate) all_tags: bool,
+
+    /// Show what would be deleted, and delete nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Keep images first detected less than this ago [default: 2m]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) min_age: Option<String>,
+
+    /// Program that deletes the images [default: auto]
+    #[arg(long, value_name = "REMOVER", value_parser = one_of(Via::ALL, remover_help))]
+    pub(crate) via: Option<Via>,
+
+    /// With --via direct: delete even if the runtime that owns the store is running. The store's locks keep
+    /// it consistent, but a container that is just being created may lose its image
+    #[arg(long)]
+    pub(crate) while_runtime_runs: bool,
+}

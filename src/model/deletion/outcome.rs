@@ -1,0 +1,183 @@
+//! Actions of a run, and its end.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+pub use crate::model::deletion::outcome_kind::OutcomeKind;
+use crate::model::deletion::plan::{Failure, Plan, Problem, Step, Target};
+use crate::model::ids::FilesystemIx;
+use crate::model::space::Measured;
+
+/// Largest difference between prediction and measurement that is always insignificant. The journal and trees of a
+/// filesystem change by this much even if nothing is deleted.
+pub const NOISE_BYTES: u64 = 64 * 1024;
+
+/// Returns the largest insignificant difference between a prediction and its measurement, in bytes: one percent,
+/// but at least [`NOISE_BYTES`].
+#[must_use]
+pub fn tolerance(predicted_bytes: u64) -> u64 {
+    (predicted_bytes / 100).max(NOISE_BYTES)
+}
+
+/// Returns whether the freed bytes differ significantly from the prediction; see [`tolerance`].
+#[must_use]
+pub fn differs(predicted_bytes: u64, measured_bytes: i64) -> bool {
+    let off = (i128::from(measured_bytes) - i128::from(predicted_bytes)).unsigned_abs();
+    off > u128::from(tolerance(predicted_bytes))
+}
+
+/// Returns whether other processes that wrote or deleted meanwhile spoiled a measurement. This is so if less than
+/// nothing was freed. It is also so if the measurement differs from the prediction by more than an eighth and more
+/// than 1 MiB, on a filesystem that changed by more than noise (`beside_bytes`) without the deletion.
+#[must_use]
+pub fn is_disturbed(predicted_bytes: u64, measured_bytes: i64, beside_bytes: u64) -> bool {
+    let off = (i128::from(measured_bytes) - i128::from(predicted_bytes)).unsigned_abs();
+    let is_far = off > u128::from((predicted_bytes / 8).max(1 << 20));
+    measured_bytes < 0 || is_far && beside_bytes > NOISE_BYTES
+}
+
+/// Completed deletion.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Deletion {
+    /// Reason and expectation. The target is as it was right before the deletion.
+    pub step: Step,
+    /// Time of the deletion (UTC).
+    pub at: Timestamp,
+    /// Bytes freed on the filesystems that were expected to free something, without [`Self::byproduct_bytes`].
+    /// Negative if other processes wrote more meanwhile. `None` if it was not measured, or a signal ended the wait.
+    pub measured_bytes: Option<i64>,
+    /// Bytes by which the free space of these filesystems changed without this deletion, as far as observed: in
+    /// either direction right before it, and downwards during the wait for its bytes.
+    #[serde(default)]
+    pub beside_bytes: u64,
+    /// Bytes of leaks that were deleted with it (containerd's garbage collection runs after it).
+    pub byproduct_bytes: u64,
+    /// Used percentage, after the deletion, of the filesystem that it was done for. If it was done for none: of the
+    /// first filesystem on which it freed something.
+    pub usage_after_percent: Option<f64>,
+    /// [`Self::measured_bytes`] by filesystem, without logs. Empty if they are `None`.
+    #[serde(default)]
+    pub freed: Vec<FreedOn>,
+}
+
+/// Bytes that a deletion freed on one filesystem.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FreedOn {
+    pub filesystem: FilesystemIx,
+    /// Bytes; negative if other processes wrote more meanwhile.
+    pub bytes: i64,
+    /// Percentage used afterwards.
+    pub usage_after_percent: Option<f64>,
+}
+
+impl Deletion {
+    /// Returns the bytes freed on one filesystem, if measured.
+    #[must_use]
+    pub fn measured_on(&self, filesystem: FilesystemIx) -> Option<i64> {
+        self.freed.iter().find(|freed| freed.filesystem == filesystem).map(|freed| freed.bytes)
+    }
+
+    /// Returns whether the freed bytes differ significantly from the prediction.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.measured_bytes.is_some_and(|measured| differs(self.step.predicted_bytes(), measured))
+    }
+
+    /// Returns whether other processes spoiled the measurement; see [`is_disturbed`].
+    #[must_use]
+    pub fn is_disturbed(&self) -> bool {
+        let predicted = self.step.predicted_bytes();
+        self.measured_bytes.is_some_and(|measured| is_disturbed(predicted, measured, self.beside_bytes))
+    }
+}
+
+/// Reason why a run ended before its plan was complete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stopped {
+    Signal,
+    /// The proof of a deletion needs something that is not available: nothing more is deleted.
+    Unproven(Failure),
+}
+
+/// Result of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The plan as it was carried out, with deleted, kept and failed objects.
+    pub plan: Plan,
+    /// Deletions in their order.
+    pub deletions: Vec<Deletion>,
+    /// Leaks whose records were repaired.
+    pub repaired: Vec<Target>,
+    /// Measurement of each filesystem before the run.
+    pub before: Vec<Measured>,
+    /// Measurement of each filesystem after the run.
+    pub after: Vec<Measured>,
+    pub stopped: Option<Stopped>,
+}
+
+impl Outcome {
+    #[must_use]
+    pub fn kind(&self) -> OutcomeKind {
+        self.plan.outcome
+    }
+
+    /// Returns the bytes freed, including those of objects that were removed only in part.
+    #[must_use]
+    pub fn measured_bytes(&self) -> i64 {
+        let whole = self.deletions.iter().filter_map(|deletion| deletion.measured_bytes);
+        let parts = self.plan.problems.iter().filter_map(|problem: &Problem| problem.measured_bytes);
+        whole.chain(parts).fold(0, i64::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measurement_is_disturbed_if_other_processes_write() {
+        const KIB: i64 = 1024;
+        const MIB: i64 = 1024 * KIB;
+        const NOISE: u64 = NOISE_BYTES;
+        for (predicted, measured, beside, expected) in [
+            // Other processes wrote more than was freed, with or without an observed change.
+            (32 * MIB, -1, 0, true),
+            (0, -4 * KIB, 0, true),
+            // Far below and far above the prediction.
+            (32 * MIB, 28 * MIB - 1, NOISE + 1, true),
+            (32 * MIB, 36 * MIB + 1, NOISE + 1, true),
+            (32 * MIB, 0, NOISE + 1, true),
+            (0, MIB + 1, NOISE + 1, true),
+            // Close to it: within an eighth, or 1 MiB.
+            (32 * MIB, 28 * MIB, u64::MAX, false),
+            (32 * MIB, 36 * MIB, u64::MAX, false),
+            (MIB, 0, u64::MAX, false),
+            (MIB, 2 * MIB, u64::MAX, false),
+            // No other process was observed: the prediction is wrong.
+            (32 * MIB, 0, NOISE, false),
+            (32 * MIB, 64 * MIB, 0, false),
+            (i64::MAX, 0, u64::MAX, true),
+        ] {
+            let found = is_disturbed(predicted.unsigned_abs(), measured, beside);
+            assert_eq!(found, expected, "{predicted} {measured} {beside}");
+        }
+    }
+
+    #[test]
+    fn noise_is_not_a_difference() {
+        const KIB: u64 = 1024;
+        for (predicted, measured, expected) in [
+            (0, 0, false),
+            (0, 65_536, false),
+            (0, 65_537, true),
+            (0, -65_537, true),
+            (10 * KIB, 0, false),
+            (1_000 * KIB * KIB, 991 * 1024 * 1024, false),
+            (1_000 * KIB * KIB, 980 * 1024 * 1024, true),
+            (u64::MAX, i64::MIN, true),
+        ] {
+            assert_eq!(differs(predicted, measured), expected, "{predicted} {measured}");
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Growth between two scans, divided among the containers and images that grew.
+//!
+//! The rows of a filesystem add up to its used bytes, before and after. A container has its own files and its writable
+//! layer. A layer that images reach counts for the first of them. If both scans contain a layer or container, it is in
+//! the row of its present user in both: so a row grows only by bytes that came, not because a pod began to use an image
+//! that was there, and not because a tag moved.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::model::documents::comparison::changes::{BytesChange, ScanComparison};
+use crate::model::documents::scan_summary::{
+    ContainerUser, Key, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, pod_container,
+    split_layer_name, split_names,
+};
+use crate::model::refs::GroupBy;
+use crate::model::text::display::short_reference;
+use crate::model::text::names::names;
+use crate::model::text::reference::{registry, repository};
+
+names! {
+    /// Kind of a row of growth, or of a row of fair shares by group.
+    GrowthKind {
+        /// A container; its earlier containers, before it was restarted, count with it.
+        Container = "container",
+        /// Images of a repository, in a grouping by container.
+        Images = "images",
+        /// A group with a name.
+        Group = "group",
+        /// Images without a name; or containers in no namespace, and their images.
+        Unnamed = "unnamed",
+        /// Images that several groups use, in a grouping by namespace or owner.
+        Several = "several",
+        /// Images that no container uses, in a grouping by namespace or owner.
+        Unused = "unused",
+        /// Containers and images of a scan of an earlier version, which does not contain their group.
+        Unknown = "unknown",
+        BuildCache = "build_cache",
+        Leaks = "leaks",
+        /// The stores' own bookkeeping.
+        Metadata = "metadata",
+        /// Everything else below the roots of the stores.
+        Other = "store_other",
+        /// Used bytes outside the stores.
+        Outside = "not_in_store",
+        /// Records of images, and files that several layers share.
+        Rest = "rest",
+    }
+}
+
+/// Minimum time between two scans for a rate.
+const RATE_SECONDS: i64 = 3600;
+const DAY_SECONDS: i64 = 86_400;
+
+/// Row of a filesystem's growth.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "GrowthRowDoc"))]
+pub struct GrowthRow {
+    /// `container` (its own files and writable layer) and `images` of a repository, by container; `group`
+    /// with a name; `none` for images without a name, and for containers without a namespace; `several` for
+    /// images that several groups use, and `unused` for those that no container uses, by namespace and owner;
+    /// `unknown` for what only a scan of an earlier version contains, which has no groups; `build_cache`,
+    /// `leaks`, `metadata` and `store_other` in the stores; `not_in_store`; `rest` for records of images and
+    /// for files that several layers share.
+    pub kind: GrowthKind,
+    /// Name of the container (`POD/CONTAINER`), repository or group; null for other kinds, and for images
+    /// without a name.
+    pub name: Option<String>,
+    /// Namespace of a container; null for other kinds.
+    pub namespace: Option<String>,
+    /// Name of a container's image; null for other kinds.
+    pub image: Option<String>,
+    /// Bytes in the first scan. Like `after_bytes`, below 0 only in the rows `not_in_store` and `rest`, if
+    /// files share extents or inodes, or if a store is on several filesystems.
+    pub before_bytes: i64,
+    /// Bytes in the second scan.
+    pub after_bytes: i64,
+    /// Second minus first.
+    pub change_bytes: i64,
+    /// Change in a day at this rate; null for scans within an hour.
+    pub bytes_per_day: Option<i64>,
+}
+
+/// Growth of a filesystem. Bytes and changes of the rows add up to those in `used`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "FilesystemGrowthDoc"))]
+pub struct FilesystemGrowth {
+    /// Mount point.
+    pub mount: String,
+    /// Used bytes of the filesystem.
+    pub used: BytesChange,
+    /// Change of the used bytes in a day at this rate; null for scans within an hour.
+    pub bytes_per_day: Option<i64>,
+    /// Rows, also those without a change: the largest growth first, the largest decrease last, then `rest`.
+    pub rows: Vec<GrowthRow>,
+}
+
+/// Kind, name and namespace of a row.
+type RowKey = (GrowthKind, String, Option<String>);
+
+fn key(kind: GrowthKind, name: &str) -> RowKey {
+    (kind, name.to_owned(), None)
+}
+
+impl ScanComparison {
+    /// Divides the growth of each filesystem that both scans contain. A store counts on the filesystem of its root.
+    #[must_use]
+    pub fn growth(&self, by: GroupBy) -> Vec<FilesystemGrowth> {
+        let summaries = [&self.before.summary, &self.after.summary];
+        let per_day = |change_bytes| per_day(change_bytes, self.seconds());
+        let scans = summaries.map(Indexed::new);
+        let division = Division::new(&scans[0], &scans[1], by);
+        let used = summaries.map(filesystems);
+        let mounts: BTreeSet<&str> = used.iter().flat_map(|used| used.keys().copied()).collect();
+        let mut rows: BTreeMap<(&str, RowKey), [i64; 2]> = BTreeMap::new();
+        for (position, scan) in scans.iter().enumerate() {
+            let mut add = |mount, key, bytes: i64| {
+                let sum = &mut rows.entry((mount, key)).or_default()[position];
+                *sum = sum.saturating_add(bytes);
+            };
+            for (mount, bytes) in &used[position] {
+                add(*mount, key(GrowthKind::Outside, ""), signed(*bytes));
+            }
+            for (entry_key, entry) in &scan.summary.entries {
+                let Some(mount) = mount_of(&mounts, &entry_key.place) else { continue };
+                let bytes = signed(entry.bytes);
+                if entry_key.kind == SummaryKind::Share {
+                    add(mount, key(share(&entry_key.id), ""), bytes);
+                    add(mount, key(GrowthKind::Outside, ""), -bytes);
+                } else if let Some(row) = division.row(scan, entry_key, entry) {
+                    add(mount, row, bytes);
+                    // The parts of the shares of images and containers that remain.
+                    add(mount, key(GrowthKind::Rest, ""), -bytes);
+                }
+            }
+        }
+        let images = images_of_containers(&scans);
+        let both = used[0].iter().filter_map(|(mount, bytes)| Some((*mount, *bytes, *used[1].get(mount)?)));
+        let grown = both.map(|(mount, used_before, used_after)| {
+            let of_mount =
+                rows.iter().filter(|((row_mount, _), bytes)| *row_mount == mount && **bytes != [0, 0]);
+            let of_mount = of_mount.map(|((_, (kind, name, namespace)), [before, after])| {
+                let image = images.get(&(name.as_str(), namespace.as_deref()));
+                let change_bytes = after.saturating_sub(*before);
+                GrowthRow {
+                    kind: *kind,
+                    name: Some(name.clone()).filter(|name| !name.is_empty()),
+                    namespace: namespace.clone(),
+                    image: image.filter(|_| *kind == GrowthKind::Container).cloned(),
+                    before_bytes: *before,
+                    after_bytes: *after,
+                    change_bytes,
+                    bytes_per_day: per_day(change_bytes),
+                }
+            });
+            let mut of_mount: Vec<_> = of_mount.collect();
+            of_mount.sort_by_key(|row| {
+                (row.kind == GrowthKind::Rest, Reverse(row.change_bytes), Reverse(row.after_bytes))
+            });
+            let used = BytesChange::new(used_before, used_after);
+            let bytes_per_day = per_day(used.change_bytes);
+            FilesystemGrowth { mount: mount.to_owned(), used, bytes_per_day, rows: of_mount }
+        });
+        grown.collect()
+    }
+}
+
+/// Returns the change in a day at the rate of a change in `seconds`; `None` if they are too few.
+fn per_day(change_bytes: i64, seconds: i64) -> Option<i64> {
+    let per_day = i128::from(change_bytes) * i128::from(DAY_SECONDS) / i128::from(seconds.max(1));
+    (seconds >= RATE_SECONDS).then(|| i64::try_from(per_day).unwrap_or(i64::MAX))
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// Returns the used bytes by mount point.
+fn filesystems(summary: &ScanSummary) -> BTreeMap<&str, u64> {
+    let entries = summary.entries.iter().filter(|(key, _)| key.kind == SummaryKind::Filesystem);
+    entries.map(|(key, entry)| (key.id.as_str(), entry.bytes)).collect()
+}
+
+/// Returns the mount point of the filesystem with the root of a store.
+fn mount_of<'a>(mounts: &BTreeSet<&'a str>, place: &SummaryStore) -> Option<&'a str> {
+    let root = Path::new(&place.root);
+    root.ancestors().find_map(|path| mounts.get(path.to_str()?).copied())
+}
+
+/// Returns the row of a share of a store. Images and containers are divided further.
+fn share(id: &str) -> GrowthKind {
+    match id {
+        "images" | "containers" => GrowthKind::Rest,
+        "build_cache" => GrowthKind::BuildCache,
+        "leaks" => GrowthKind::Leaks,
+        "metadata" => GrowthKind::Metadata,
+        _ => GrowthKind::Other,
+    }
+}
+
+/// A scan, with its images and their users by the beginning of the image's id.
+struct Indexed<'a> {
+    summary: &'a ScanSummary,
+    /// First name of each image.
+    names: HashMap<String, Option<String>>,
+    users: HashMap<&'a str, Vec<&'a ContainerUser>>,
+    /// The scan contains the users of its containers.
+    has_users: bool,
+}
+
+impl<'a> Indexed<'a> {
+    fn new(summary: &'a ScanSummary) -> Self {
+        let images = summary.entries.iter().filter(|(key, _)| key.kind == SummaryKind::Image);
+        let names =
+            images.map(|(key, entry)| (short_reference(&key.id), split_names(&entry.name).into_iter().min()));
+        let mut users: HashMap<&str, Vec<&ContainerUser>> = HashMap::new();
+        for user in summary.users.values() {
+            user.images.iter().for_each(|image| users.entry(image).or_default().push(user));
+        }
+        let mut containers = summary.entries.keys().filter(|key| key.kind == SummaryKind::Container);
+        let has_users = !summary.users.is_empty() || containers.next().is_none();
+        Self { summary, names: names.collect(), users, has_users }
+    }
+
+    /// Returns the name of the image that a container was made from.
+    fn image_of(&self, user: &ContainerUser) -> Option<&str> {
+        self.names.get(user.images.first()?)?.as_deref()
+    }
+}
+
+/// Returns the name of the last image of each container, by the name and namespace of the container.
+fn images_of_containers<'a>(scans: &[Indexed<'a>]) -> HashMap<(&'a str, Option<&'a str>), String> {
+    let mut images = HashMap::new();
+    for scan in scans {
+        for user in scan.summary.users.values() {
+            if let Some(image) = scan.image_of(user) {
+                images.insert((user.name.as_str(), user.namespace.as_deref()), image.to_owned());
+            }
+        }
+    }
+    images
+}
+
+/// Assignment of objects to rows.
+struct Division<'a> {
+    before: &'a Indexed<'a>,
+    after: &'a Indexed<'a>,
+    by: GroupBy,
+    /// Row of each image. An image may have hundreds of layers and of users.
+    images: HashMap<&'a str, RowKey>,
+}
+
+impl<'a> Division<'a> {
+    fn new(before: &'a Indexed<'a>, after: &'a Indexed<'a>, by: GroupBy) -> Self {
+        let mut division = Self { before, after, by, images: HashMap::new() };
+        let images = before.names.keys().chain(after.names.keys());
+        division.images = images.map(|image| (image.as_str(), division.of_image(image))).collect();
+        division
+    }
+
+    /// Returns the row of a container, or of a layer that images reach; `None` for other entries.
+    fn row(&self, scan: &Indexed<'_>, key: &Key, entry: &SummaryEntry) -> Option<RowKey> {
+        match key.kind {
+            SummaryKind::Container => {
+                let scans = [self.after, scan];
+                let mut users =
+                    scans.iter().filter_map(|scan| Some((scan, scan.summary.users.get(&key.id)?)));
+                Some(match users.next() {
+                    Some((scan, user)) => self.of_container(scan, user),
+                    None => self.of_unknown_container(&entry.name),
+                })
+            }
+            SummaryKind::Layer => {
+                let (_, image) = split_layer_name(&entry.name);
+                let present = self.after.summary.entries.get(key);
+                let present = present.and_then(|entry| split_layer_name(&entry.name).1);
+                let image = present.or(image).filter(|_| image.is_some())?;
+                Some(self.images.get(image).cloned().unwrap_or_else(|| self.of_image(image)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the row of a container of `scan`.
+    fn of_container(&self, scan: &Indexed<'_>, user: &ContainerUser) -> RowKey {
+        match self.by {
+            GroupBy::Container => (GrowthKind::Container, user.name.clone(), user.namespace.clone()),
+            GroupBy::Namespace => match &user.namespace {
+                Some(namespace) => key(GrowthKind::Group, namespace),
+                None => key(GrowthKind::Unnamed, ""),
+            },
+            GroupBy::Owner => key(GrowthKind::Group, &user.owner),
+            GroupBy::Repository => group(scan.image_of(user).map(repository)),
+            GroupBy::Registry => group(scan.image_of(user).map(registry)),
+        }
+    }
+
+    /// Returns the row of a container without a user. CRI-O's names contain the namespace.
+    fn of_unknown_container(&self, name: &str) -> RowKey {
+        match (self.by, pod_container(name)) {
+            (GroupBy::Container, Some((name, namespace))) => (GrowthKind::Container, name, Some(namespace)),
+            (GroupBy::Container, None) => key(GrowthKind::Container, name),
+            (GroupBy::Namespace, Some((_, namespace))) => key(GrowthKind::Group, &namespace),
+            _ => key(GrowthKind::Unknown, ""),
+        }
+    }
+
+    /// Returns the row of the layers of an image: that of its present name or users, or else of its earlier ones.
+    fn of_image(&self, image: &str) -> RowKey {
+        let scan = if self.after.names.contains_key(image) { self.after } else { self.before };
+        let name = scan.names.get(image).and_then(Option::as_deref);
+        match self.by {
+            GroupBy::Container => key(GrowthKind::Images, name.map_or("", repository)),
+            GroupBy::Repository => group(name.map(repository)),
+            GroupBy::Registry => group(name.map(registry)),
+            GroupBy::Namespace | GroupBy::Owner => {
+                let users = scan.users.get(image).into_iter().flatten();
+                let rows: BTreeSet<_> = users.map(|user| self.of_container(scan, user)).collect();
+                match (rows.len(), rows.into_iter().next()) {
+                    (1, Some(row)) => row,
+                    (0, _) if scan.has_users => key(GrowthKind::Unused, ""),
+                    (0, _) => key(GrowthKind::Unknown, ""),
+                    _ => key(GrowthKind::Several, ""),
+                }
+            }
+        }
+    }
+}
+
+fn group(name: Option<&str>) -> RowKey {
+    name.map_or_else(|| key(GrowthKind::Unnamed, ""), |name| key(GrowthKind::Group, name))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use crate::model::documents::comparison::growth::*;
+use crate::model::documents::scan_summary::{ComparedScan, layer_name};
+
+fn entry(bytes: u64, name: &str) -> SummaryEntry {
+    SummaryEntry { bytes, extra: 0, name: name.to_owned() }
+}
+
+/// Adds the filesystem and the shares of a store with these objects: `(kind, id, bytes, name)`.
+fn scan(used: u64, objects: &[(SummaryKind, &str, u64, &str)]) -> ScanSummary {
+    use SummaryKind::{Container, Filesystem, Layer, Share};
+    let store = SummaryStore { kind: "containerd".into(), root: "/var/lib/c".into(), driver: String::new() };
+    let store = Arc::new(store);
+    let mut summary = ScanSummary { complete: true, ..ScanSummary::default() };
+    let filesystem = Key { place: Arc::default(), kind: Filesystem, id: "/var".into() };
+    summary.entries.insert(filesystem, entry(used, "xfs"));
+    let mut shares: BTreeMap<&str, u64> = [("images", 0), ("containers", 0), ("metadata", 3)].into();
+    for (kind, id, bytes, name) in objects {
+        let share = match kind {
+            Layer if split_layer_name(name).1.is_some() => "images",
+            Container => "containers",
+            _ => "",
+        };
+        shares.entry(share).and_modify(|sum| *sum += bytes);
+        let key = Key { place: Arc::clone(&store), kind: *kind, id: (*id).to_owned() };
+        summary.entries.insert(key, entry(*bytes, name));
+    }
+    for (id, bytes) in shares {
+        let key = Key { place: Arc::clone(&store), kind: Share, id: id.to_owned() };
+        summary.entries.insert(key, entry(bytes, ""));
+    }
+    summary
+}
+
+fn user(name: &str, namespace: &str, image: &str) -> ContainerUser {
+    ContainerUser {
+        name: name.to_owned(),
+        namespace: Some(namespace.to_owned()),
+        owner: "containerd".to_owned(),
+        images: vec![image.to_owned()],
+    }
+}
+
+fn growth(before: &ScanSummary, after: &ScanSummary, by: GroupBy) -> FilesystemGrowth {
+    let [before, after] = [before, after].map(|summary| ComparedScan {
+        id: String::new(),
+        taken_at: jiff::Timestamp::UNIX_EPOCH,
+        summary: summary.clone(),
+    });
+    let mut grown = ScanComparison { before, after }.growth(by);
+    assert_eq!(grown.len(), 1, "{grown:?}");
+    grown.remove(0)
+}
+
+fn rows(before: &ScanSummary, after: &ScanSummary, by: GroupBy) -> Vec<String> {
+    let row = |row: &GrowthRow| {
+        let [name, namespace, image] = [(&row.name, ""), (&row.namespace, "-"), (&row.image, "-")]
+            .map(|(text, none)| text.as_deref().unwrap_or(none));
+        format!("{} {name} {namespace} {image} {} -> {}", row.kind, row.before_bytes, row.after_bytes)
+    };
+    growth(before, after, by).rows.iter().map(row).collect()
+}
+
+/// A week: `writer` was restarted and writes, the image `old` was deleted, `new` was pulled on the base of `app`, a
+/// container of another namespace ended, and a tag moved from `app` to `new`.
+fn week() -> [ScanSummary; 2] {
+    use SummaryKind::{Container, Image, Layer};
+    let own = |image| layer_name("layer", Some(image));
+    let mut before = scan(
+        1000,
+        &[
+            (Image, "app", 60, "quay.io/app:1"),
+            (Image, "old", 90, "quay.io/old:1"),
+            (Layer, "base", 50, &own("app")),
+            (Layer, "app", 10, &own("app")),
+            (Layer, "old", 40, &own("old")),
+            (Container, "c1", 5, "writer"),
+            (Container, "c2", 7, "job"),
+        ],
+    );
+    before.users =
+        [("c1".into(), user("web-0/writer", "shop", "app")), ("c2".into(), user("job/job", "batch", "old"))]
+            .into();
+    let mut after = scan(
+        1600,
+        &[
+            (Image, "app", 60, ""),
+            (Image, "new", 130, "quay.io/app:1"),
+            (Layer, "base", 50, &own("new")),
+            (Layer, "app", 10, &own("app")),
+            (Layer, "new", 80, &own("new")),
+            (Container, "c3", 305, "writer"),
+        ],
+    );
+    after.users = [("c3".into(), user("web-0/writer", "shop", "new"))].into();
+    [before, after]
+}
+
+#[test]
+fn only_bytes_that_came_are_growth() {
+    let [before, after] = week();
+    assert_eq!(
+        rows(&before, &after, GroupBy::Container),
+        [
+            "container web-0/writer shop quay.io/app:1 5 -> 305",
+            "not_in_store  - - 885 -> 1152",
+            "images quay.io/app - - 50 -> 130",
+            "images  - - 10 -> 10",
+            "metadata  - - 3 -> 3",
+            "container job/job batch quay.io/old:1 7 -> 0",
+            "images quay.io/old - - 40 -> 0",
+        ]
+    );
+    assert_eq!(
+        rows(&before, &after, GroupBy::Namespace),
+        [
+            "group shop - - 55 -> 435",
+            "not_in_store  - - 885 -> 1152",
+            "unused  - - 10 -> 10",
+            "metadata  - - 3 -> 3",
+            "group batch - - 47 -> 0",
+        ]
+    );
+    assert_eq!(
+        rows(&before, &after, GroupBy::Repository),
+        [
+            "group quay.io/app - - 55 -> 435",
+            "not_in_store  - - 885 -> 1152",
+            "unnamed  - - 10 -> 10",
+            "metadata  - - 3 -> 3",
+            "group quay.io/old - - 47 -> 0",
+        ]
+    );
+}
+
+#[test]
+fn scan_without_users_is_unknown() {
+    use SummaryKind::Container;
+    let [mut before, after] = week();
+    before.users.clear();
+    let cri_o = "k8s_writer_web-0_shop_0f_1";
+    before.entries.extend(
+        scan(1000, &[(Container, "c9", 4, cri_o)])
+            .entries
+            .into_iter()
+            .filter(|(key, _)| key.kind == Container),
+    );
+    let found = rows(&before, &after, GroupBy::Namespace);
+    // The image of the ended job has no user any more, and no name says whose its container was.
+    assert!(found.contains(&"unknown  - - 52 -> 0".to_owned()), "{found:#?}");
+    assert!(found.contains(&"group shop - - 54 -> 435".to_owned()), "{found:#?}");
+    let by_container = rows(&before, &after, GroupBy::Container);
+    assert!(
+        by_container.contains(&"container web-0/writer shop quay.io/app:1 4 -> 305".to_owned()),
+        "{by_container:#?}"
+    );
+}
+
+#[test]
+fn pods_are_read_from_names_of_cri_o() {
+    for (name, expected) in [
+        ("k8s_app_web-0_shop_0f-1_2", Some(("web-0/app", "shop"))),
+        ("k8s_POD_web-0_shop_0f-1_0", Some(("web-0 (sandbox)", "shop"))),
+        ("k8s_app_web-0_shop", None),
+        ("k8s_app_web_0_shop_0f-1_2", None),
+        ("web", None),
+    ] {
+        let expected = expected.map(|(name, namespace)| (name.to_owned(), namespace.to_owned()));
+        assert_eq!(pod_container(name), expected, "{name}");
+    }
+}
+
+fn any_scan() -> impl Strategy<Value = ScanSummary> {
+    use SummaryKind::{Container, Image, Layer};
+    let object = (0..3_usize, 0..6_u8, 0..1_u64 << 30, 0..4_u8, 0..3_u8);
+    let objects = proptest::collection::vec(object, 0..12);
+    (objects, 0..1_u64 << 40, any::<bool>()).prop_map(|(objects, used, has_users)| {
+        let names: Vec<_> = objects
+            .iter()
+            .map(|(kind, id, bytes, image, group)| {
+                let name = match kind {
+                    0 => layer_name("layer", (*image > 0).then_some(["a", "b", "c"][usize::from(*group)])),
+                    1 => format!("quay.io/{group}:1"),
+                    _ => format!("c{group}"),
+                };
+                (
+                    [Layer, Image, Container][*kind],
+                    ["a", "b", "c", "d", "e", "f"][usize::from(*id)],
+                    *bytes,
+                    name,
+                )
+            })
+            .collect();
+        // Each object once: the second of the same kind and id would not be in the shares.
+        let unique: BTreeMap<_, _> =
+            names.iter().map(|(kind, id, bytes, name)| ((*kind, *id), (*bytes, name.as_str()))).collect();
+        let unique: Vec<_> =
+            unique.into_iter().map(|((kind, id), (bytes, name))| (kind, id, bytes, name)).collect();
+        let mut summary = scan(used, &unique);
+        if has_users {
+            let containers = unique.iter().filter(|(kind, ..)| *kind == Container);
+            summary.users =
+                containers.map(|(_, id, _, name)| ((*id).to_owned(), user(name, name, "a"))).collect();
+        }
+        summary
+    })
+}
+
+proptest! {
+    #[test]
+    fn rows_add_up_to_used_bytes(before in any_scan(), after in any_scan()) {
+        for by in GroupBy::ALL {
+            let grown = growth(&before, &after, *by);
+            let sum = |field: fn(&GrowthRow) -> i64| grown.rows.iter().map(field).sum::<i64>();
+            prop_assert_eq!(sum(|row| row.before_bytes), i64::try_from(grown.used.before_bytes).unwrap());
+            prop_assert_eq!(sum(|row| row.after_bytes), i64::try_from(grown.used.after_bytes).unwrap());
+            let rest = grown.rows.iter().position(|row| row.kind == GrowthKind::Rest);
+            prop_assert!(rest.is_none_or(|position| position + 1 == grown.rows.len()));
+        }
+        let unchanged = growth(&before, &before, GroupBy::Container);
+        prop_assert!(unchanged.rows.iter().all(|row| row.change_bytes == 0));
+    }
+}

@@ -1,0 +1,368 @@
+//! Sums over the documents of many nodes.
+//!
+//! Each document is added and dropped. The memory depends on the number of different images and leak classes; of each
+//! node less than two kilobytes are kept, since forecasts count from the newest document.
+
+mod node;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use crate::model::documents::reader::{DocumentImage, NodeDocument, Text};
+use crate::model::documents::urgency::Urgency;
+use crate::model::leak_class::LeakClass;
+use crate::model::text::reference::bare_id;
+pub use node::FleetNode;
+use node::{AddedNode, natural_order};
+
+/// Maximum number of listed nodes.
+pub const LISTED_NODES: usize = 100;
+/// Age of a document, compared with the newest, from which its node is listed as stale, in seconds.
+const STALE: i64 = 24 * 3600;
+/// Maximum difference between the clocks of two nodes that counts as normal.
+const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_mins(5);
+/// Maximum number of names listed for an image.
+const LISTED_NAMES: usize = 8;
+/// Ends of the periods in which filesystems will be full, in seconds.
+const PERIODS: [i64; 4] = [24 * 3600, 3 * 24 * 3600, 7 * 24 * 3600, 30 * 24 * 3600];
+
+/// Sums over the nodes.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "FleetSumsDoc"))]
+pub struct Fleet {
+    pub nodes: FleetNodes,
+    pub totals: FleetTotals,
+    /// Nodes that will be full within a period at their present growth, the shortest period first. A node of a longer
+    /// period is also in all shorter ones that it fits.
+    pub forecasts: Vec<FleetForecast>,
+    /// The most urgent nodes, at most 100, the most urgent first.
+    pub urgent: Vec<FleetNode>,
+    /// Nodes whose document is more than a day older than the newest, at most 100, the oldest first.
+    pub stale: Vec<StaleNode>,
+    /// All images by id. The first frees most on all nodes where it is unused.
+    pub images: Vec<FleetImage>,
+    /// Leaks by class, the largest first.
+    pub leaks: Vec<FleetLeaks>,
+}
+
+/// Number of nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "FleetNodesDoc"))]
+pub struct FleetNodes {
+    /// Nodes in the sums.
+    pub count: u64,
+    /// Nodes by `urgency`.
+    pub critical: u64,
+    pub warning: u64,
+    pub calm: u64,
+    pub unknown: u64,
+    /// Nodes on which something could not be read: their figures are lower bounds.
+    pub incomplete: u64,
+    /// Nodes on which deleting everything reclaimable does not reach the low threshold.
+    pub low_not_reached: u64,
+    /// Nodes whose low threshold is known.
+    pub with_thresholds: u64,
+    /// Nodes with a document of `scan`, which has no thresholds and no forecast.
+    pub of_scan: u64,
+    /// Nodes whose document is more than a day older than the newest.
+    pub stale: u64,
+    /// Nodes with a forecast that is not too old.
+    pub forecast: u64,
+    /// Time of the oldest document; null without nodes.
+    pub oldest_at: Option<Timestamp>,
+    /// Time of the newest document that is not dated in the future; null without nodes.
+    pub newest_at: Option<Timestamp>,
+}
+
+/// A node whose document is old.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "StaleNodeDoc"))]
+pub struct StaleNode {
+    /// Time of its document.
+    pub generated_at: Timestamp,
+    /// Name of the node.
+    pub node: String,
+}
+
+/// Sums over all nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "FleetTotalsDoc"))]
+pub struct FleetTotals {
+    /// Size of the filesystems with stores.
+    pub capacity_bytes: u64,
+    /// Bytes of them that are not free.
+    pub used_bytes: u64,
+    /// Bytes of them that an unprivileged user can still write.
+    pub available_bytes: u64,
+    /// Allocated bytes of the stores.
+    pub store_bytes: u64,
+    /// Bytes freed if all unused images and reclaimable leaks were deleted.
+    pub reclaimable_bytes: u64,
+    /// Images; an image counts on each node.
+    pub images: u64,
+    /// Of these, images that no container uses and no configuration keeps.
+    pub images_unused: u64,
+    /// Containers, running or not.
+    pub containers: u64,
+    /// Leaks of all classes.
+    pub leaks: u64,
+    /// Growth of the filesystems with a forecast, in an hour.
+    pub growth_bytes_per_hour: u64,
+}
+
+/// Nodes that will be full within a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "FleetForecastDoc"))]
+pub struct FleetForecast {
+    /// Length of the period.
+    pub within_seconds: i64,
+    /// Number of nodes.
+    pub nodes: u64,
+}
+
+/// An image on all nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "FleetImageDoc"))]
+pub struct FleetImage {
+    /// Id of the image, without `sha256:` and without a namespace of containerd.
+    pub id: String,
+    /// Its names on the nodes in alphabetical order, at most 8; empty if it has none.
+    pub names: Vec<String>,
+    /// Nodes that have it.
+    pub nodes: u64,
+    /// Of these, nodes where no container uses it and no configuration keeps it.
+    pub nodes_unused: u64,
+    /// Bytes of everything that it reaches; the largest value of all nodes.
+    pub total_bytes: u64,
+    /// Sum of its exclusive bytes where it is unused.
+    pub unused_exclusive_bytes: u64,
+    /// Sum of the bytes that deleting only this image frees where it is unused.
+    pub unused_frees_bytes: u64,
+}
+
+/// Leaks of one class on all nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "FleetLeaksDoc"))]
+pub struct FleetLeaks {
+    /// Class of leak: see `docs/leaks.md`.
+    pub class: String,
+    /// Nodes with such leaks.
+    pub nodes: u64,
+    /// Number of leaks.
+    pub count: u64,
+    /// Allocated bytes of the leaks.
+    pub bytes: u64,
+    /// Of these, bytes of leaks that `sweep --delete` deletes (verdict `reclaim`).
+    pub reclaim_bytes: u64,
+}
+
+/// Counts each node once for an object, however often the node has it.
+#[derive(Debug, Default)]
+struct NodeCount {
+    count: u64,
+    /// Number of the last counted node.
+    last: u64,
+}
+
+impl NodeCount {
+    fn add(&mut self, node: u64) {
+        if self.last != node {
+            self.last = node;
+            self.count += 1;
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct ImageSum {
+    names: BTreeSet<Box<str>>,
+    nodes: NodeCount,
+    nodes_unused: NodeCount,
+    total_bytes: u64,
+    exclusive_bytes: u64,
+    frees_bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct LeakSum {
+    nodes: NodeCount,
+    count: u64,
+    bytes: u64,
+    reclaim_bytes: u64,
+}
+
+/// Adds documents up. The order of the documents does not change the result.
+#[derive(Debug, Default)]
+pub struct FleetSums {
+    nodes: FleetNodes,
+    totals: FleetTotals,
+    added: Vec<AddedNode>,
+    images: HashMap<Box<str>, ImageSum>,
+    leaks: BTreeMap<Box<str>, LeakSum>,
+}
+
+impl FleetSums {
+    /// Adds the document of a node. No two documents may be of the same node.
+    pub fn add(&mut self, name: String, document: &NodeDocument<'_>) {
+        self.nodes.count += 1;
+        let number = self.nodes.count;
+        for image in &document.images {
+            self.add_image(number, image);
+        }
+        // The class of namespaces of other programs is a notice, not a leak.
+        let leaks = document.leaks.iter();
+        for leak in leaks.filter(|leak| LeakClass::find(&leak.class.0).is_none_or(LeakClass::is_counted)) {
+            let sum = entry(&mut self.leaks, &leak.class);
+            sum.nodes.add(number);
+            sum.count += 1;
+            add(&mut sum.bytes, leak.bytes);
+            if leak.verdict.0 == "reclaim" {
+                add(&mut sum.reclaim_bytes, leak.bytes);
+            }
+        }
+        self.add_totals(document);
+        let (nodes, time) = (&mut self.nodes, document.generated_at);
+        nodes.of_scan += u64::from(document.verdict.is_none());
+        nodes.oldest_at = Some(nodes.oldest_at.map_or(time, |oldest| oldest.min(time)));
+        self.added.push(AddedNode::new(name, document));
+    }
+
+    fn add_image(&mut self, node: u64, image: &DocumentImage<'_>) {
+        let id = bare_id(image.id.0.rsplit('/').next().unwrap_or_default());
+        if !self.images.contains_key(id) {
+            self.images.insert(id.into(), ImageSum::default());
+        }
+        let Some(sum) = self.images.get_mut(id) else { return };
+        for Text(name) in &image.names {
+            let is_listed = sum.names.contains(&**name)
+                || sum.names.len() >= LISTED_NAMES && sum.names.last().is_some_and(|last| **last < **name);
+            if !is_listed {
+                sum.names.insert((&**name).into());
+                if sum.names.len() > LISTED_NAMES {
+                    sum.names.pop_last();
+                }
+            }
+        }
+        sum.nodes.add(node);
+        sum.total_bytes = sum.total_bytes.max(image.total_bytes);
+        if !image.in_use && !image.pinned {
+            sum.nodes_unused.add(node);
+            add(&mut sum.exclusive_bytes, image.exclusive_bytes);
+            add(&mut sum.frees_bytes, image.frees_bytes.unwrap_or_default());
+        }
+    }
+
+    fn add_totals(&mut self, document: &NodeDocument<'_>) {
+        let sums = &mut self.totals;
+        for filesystem in &document.filesystems {
+            add(&mut sums.capacity_bytes, filesystem.capacity_bytes);
+            add(&mut sums.used_bytes, filesystem.used_bytes);
+            add(&mut sums.available_bytes, filesystem.available_bytes);
+            let growth = filesystem.forecast.map_or(0, |forecast| forecast.bytes_per_hour);
+            add(&mut sums.growth_bytes_per_hour, growth);
+        }
+        let totals = document.totals;
+        add(&mut sums.store_bytes, totals.bytes);
+        add(&mut sums.reclaimable_bytes, totals.reclaimable_bytes);
+        add(&mut sums.images, totals.images);
+        add(&mut sums.images_unused, totals.images_unused);
+        add(&mut sums.containers, totals.containers);
+        add(&mut sums.leaks, totals.leaks);
+    }
+
+    /// Returns the sums, each list in its order. A document that is dated after `now` decides nothing for the other
+    /// nodes: it comes from a node with a wrong clock.
+    #[must_use]
+    pub fn finish(mut self, now: Timestamp) -> Fleet {
+        let latest = now.checked_add(MAX_CLOCK_DIFFERENCE).unwrap_or(now);
+        let times = self.added.iter().map(AddedNode::generated_at);
+        self.nodes.newest_at = times.filter(|time| *time <= latest).max().or(self.nodes.oldest_at);
+        let newest = self.nodes.newest_at.unwrap_or(now);
+        let (mut urgent, mut stale, mut full_within) = (Vec::new(), Vec::new(), [0; PERIODS.len()]);
+        for added in self.added {
+            let (node, full_in) = added.finish(newest);
+            self.nodes.count_states(&node);
+            if newest.duration_since(node.generated_at).as_secs() > STALE {
+                stale.push(StaleNode { generated_at: node.generated_at, node: node.node.clone() });
+            }
+            if let Some(full_in) = full_in {
+                self.nodes.forecast += 1;
+                for (nodes, period) in full_within.iter_mut().zip(PERIODS) {
+                    *nodes += u64::from(full_in <= period);
+                }
+            }
+            urgent.push(node);
+        }
+        self.nodes.stale = stale.len() as u64;
+        stale.sort_by(|a, b| {
+            a.generated_at.cmp(&b.generated_at).then_with(|| natural_order(&a.node, &b.node))
+        });
+        stale.truncate(LISTED_NODES);
+        urgent.sort_by(FleetNode::compare);
+        urgent.truncate(LISTED_NODES);
+        let images = self.images.into_iter().map(|(id, sum)| FleetImage {
+            id: id.into(),
+            names: sum.names.into_iter().map(String::from).collect(),
+            nodes: sum.nodes.count,
+            nodes_unused: sum.nodes_unused.count,
+            total_bytes: sum.total_bytes,
+            unused_exclusive_bytes: sum.exclusive_bytes,
+            unused_frees_bytes: sum.frees_bytes,
+        });
+        let mut images: Vec<_> = images.collect();
+        images.sort_by(|a, b| {
+            let rank = |image: &FleetImage| Reverse((image.unused_frees_bytes, image.nodes_unused));
+            rank(a).cmp(&rank(b)).then_with(|| a.id.cmp(&b.id))
+        });
+        let leaks = self.leaks.into_iter().map(|(class, sum)| FleetLeaks {
+            class: class.into(),
+            nodes: sum.nodes.count,
+            count: sum.count,
+            bytes: sum.bytes,
+            reclaim_bytes: sum.reclaim_bytes,
+        });
+        let mut leaks: Vec<_> = leaks.collect();
+        leaks.sort_by_key(|leak| Reverse((leak.bytes, leak.count)));
+        let forecasts = PERIODS.into_iter().zip(full_within);
+        Fleet {
+            nodes: self.nodes,
+            totals: self.totals,
+            forecasts: forecasts
+                .map(|(within_seconds, nodes)| FleetForecast { within_seconds, nodes })
+                .collect(),
+            urgent,
+            stale,
+            images,
+            leaks,
+        }
+    }
+}
+
+impl FleetNodes {
+    fn count_states(&mut self, node: &FleetNode) {
+        *match node.urgency {
+            Urgency::Critical => &mut self.critical,
+            Urgency::Warning => &mut self.warning,
+            Urgency::Calm => &mut self.calm,
+            Urgency::Unknown => &mut self.unknown,
+        } += 1;
+        self.incomplete += u64::from(!node.complete);
+        self.with_thresholds += u64::from(node.reaches_low.is_some());
+        self.low_not_reached += u64::from(node.reaches_low == Some(false));
+    }
+}
+
+/// Adds to a sum of foreign numbers, which must not wrap around.
+fn add(sum: &mut u64, number: u64) {
+    *sum = sum.saturating_add(number);
+}
+
+fn entry<'a>(leaks: &'a mut BTreeMap<Box<str>, LeakSum>, class: &Text<'_>) -> &'a mut LeakSum {
+    leaks.entry((&*class.0).into()).or_default()
+}
+
+#[cfg(test)]
+mod tests;

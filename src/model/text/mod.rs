@@ -1,0 +1,7 @@
+//! Names, references, paths and sizes as text.
+
+pub mod display;
+pub(crate) mod names;
+pub mod path_text;
+pub mod pattern;
+pub mod reference;

@@ -1,0 +1,802 @@
+//! Causes of the usage: the objects that fill the filesystems, each with its bytes and its remedy.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use crate::model::refs::{self, Root, Standing};
+use crate::model::rules::Rule;
+use crate::model::text::display::{self, shell_reference, shell_word, short_id, span};
+use crate::model::{
+    Consistency, Container, ContainerIx, ContainerState, FilesystemIx, ImageIx, Inventory, Leak, LeakClass,
+    LeakIx, NodeKind, Owner, OwnersStore, PinReason, PrintedCommand, StoreIx, Verdict, removal_command,
+};
+use crate::policy::leaks::{self, Decision, KeepReason};
+use crate::services::diagnosis::context::{Context, LEAST};
+use crate::services::diagnosis::holders::{self, StoppedHolders};
+use crate::services::diagnosis::outside_causes;
+use crate::services::diagnosis::parts::kind_of_large;
+use crate::services::diagnosis::ranking::rank;
+use crate::services::diagnosis::{Cause, CauseGroup, CauseKind, Disk, Planned};
+use crate::services::paths::owners_store;
+use crate::stores::Scan;
+
+/// Returns the causes of the usage of all filesystems, ranked as in [`rank`].
+pub fn causes(context: &Context<'_>, disks: &[Disk]) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let holders = StoppedHolders::find(context.scan);
+    // No file can be deleted from a filesystem that is mounted read-only.
+    for ix in disks.iter().filter(|disk| !disk.is_full_by_design).map(|disk| disk.ix) {
+        causes.extend(unused_images(context, ix));
+        causes.extend(out_of_reach(context, ix));
+        causes.extend(pinned_images(context, ix));
+        causes.extend(containers(context, ix, &holders));
+        causes.extend(container_logs(context, ix));
+        causes.extend(build_caches(context, ix));
+        causes.extend(leaks(context, ix));
+        causes.extend(outside_causes::package_caches(context, ix));
+        causes.extend(outside_causes::logs(context, ix));
+        causes.extend(outside_causes::volumes(context, ix));
+        causes.extend(outside_causes::large_files(context, ix));
+        causes.extend(outside_causes::unread_stores(context, ix));
+        causes.extend(outside_causes::other_users(context, ix, &causes));
+        causes.extend(volumes(context, ix));
+        causes.extend(large(context, ix));
+        causes.extend(outside_causes::others(context, ix, &causes));
+    }
+    rank(&mut causes, disks);
+    causes
+}
+
+fn images_of(context: &Context<'_>, standing: Standing) -> Vec<ImageIx> {
+    let inventory = &context.scan.inventory;
+    let images = (0..inventory.images.len()).map(ImageIx::from);
+    images
+        .filter(|ix| {
+            // An image that looks unused in a store with damaged records may be in use.
+            inventory.obstacle(*ix).is_none()
+                && refs::standing(inventory, &context.scan.refs, *ix) == standing
+        })
+        .collect()
+}
+
+/// Returns a cause for each reason why layersweep cannot delete unused images on this node.
+fn out_of_reach(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let inventory = &context.scan.inventory;
+    // Images of a store that only podman can edit have a command of their own.
+    let mut by_reason: BTreeMap<(String, Option<StoreIx>), Vec<ImageIx>> = BTreeMap::new();
+    for image in (0..inventory.images.len()).map(ImageIx::from) {
+        if refs::standing(inventory, &context.scan.refs, image) == Standing::Unused
+            && let Some(obstacle) = inventory.obstacle(image)
+        {
+            let store = inventory[image].store;
+            let podmans = is_podmans(inventory, store).then_some(store);
+            by_reason.entry((obstacle, podmans)).or_default().push(image);
+        }
+    }
+    let causes = by_reason.into_iter().filter_map(|((obstacle, podmans), images)| {
+        let roots: Vec<_> = images.iter().map(|image| Root::Image(*image)).collect();
+        let size = context.frees(ix, &roots);
+        let count = display::count(images.len(), "unused image", "unused images");
+        let cause = (size.frees_bytes >= LEAST).then(|| Cause {
+            title: "images out of reach".into(),
+            remedy: remedy_out_of_reach(context.scan, images[0]),
+            group: CauseGroup::Kept,
+            ..context.cause(
+                ix,
+                CauseKind::ImagesOutOfReach,
+                size.frees_bytes,
+                format!("{count} out of reach: {obstacle}"),
+            )
+        })?;
+        Some(match podmans {
+            Some(store) => by_podman(context, store, &images, cause),
+            None => cause,
+        })
+    });
+    causes.collect()
+}
+
+/// Returns true if podman deletes the images of a store, and layersweep does not: the layers of these drivers are
+/// subvolumes or datasets.
+fn is_podmans(inventory: &Inventory, store: StoreIx) -> bool {
+    inventory.closed_stores.contains(&store) && matches!(inventory[store].driver.as_str(), "btrfs" | "zfs")
+}
+
+/// Adds podman's command to the cause of unused images that only podman can delete. The command deletes those without a
+/// name; among these must be none that a pin or rule keeps, which podman does not know.
+fn by_podman(context: &Context<'_>, store: StoreIx, images: &[ImageIx], cause: Cause) -> Cause {
+    let inventory = &context.scan.inventory;
+    let podman = owners_store(context.scan, store).tool("podman");
+    let kept = images_of(context, Standing::Pinned);
+    let is_safe = kept.iter().all(|ix| inventory[*ix].store != store || !inventory[*ix].names.is_empty());
+    let nameless = images.iter().filter(|image| inventory[**image].names.is_empty());
+    let roots: Vec<_> = nameless.map(|image| Root::Image(*image)).collect();
+    let size = context.frees(cause.filesystem_ix, &roots);
+    if !is_safe || size.frees_bytes < LEAST {
+        return Cause { remedy: format!("podman deletes them: `{podman} image rm NAME`"), ..cause };
+    }
+    Cause {
+        remedy: format!("podman deletes those without a name; `{podman} image rm NAME` deletes others"),
+        command: Some(PrintedCommand::Deletes(format!("{podman} image prune"))),
+        group: CauseGroup::CanBeMadeAgain,
+        frees_bytes: size.frees_bytes,
+        frees_inodes: size.inodes,
+        ..cause
+    }
+}
+
+/// Returns the remedy for images that are out of reach for the same reason as `image`.
+fn remedy_out_of_reach(scan: &Scan, image_ix: ImageIx) -> String {
+    let inventory = &scan.inventory;
+    let image = &inventory[image_ix];
+    let store = &inventory[image.store];
+    match image.id.namespace() {
+        _ if store.consistency == Consistency::Damaged => "see the warnings".into(),
+        Some("moby") => "Docker deletes them; `docker image ls` lists them".into(),
+        Some(namespace) => format!("the program that uses the namespace {namespace} deletes them"),
+        None if inventory.removal_by_ctr(image_ix).is_some() => {
+            let image = shell_reference(&image.id);
+            format!("`layersweep explain {image}` names the command that removes such an image")
+        }
+        None if inventory.closed_stores.contains(&image.store) => {
+            let command = owners_store(scan, image.store).gc_of_user();
+            command.map_or_else(String::new, |command| format!("`{command}` deletes them by policy"))
+        }
+        None if store.kind.facts().is_editable => {
+            let (flag, root) = (store.kind.facts().flag, shell_word(&store.root.to_string_lossy()));
+            format!("`layersweep gc --via direct {flag} {root}` deletes them by policy")
+        }
+        None => String::new(),
+    }
+}
+
+fn unused_images(context: &Context<'_>, ix: FilesystemIx) -> Option<Cause> {
+    let unused = images_of(context, Standing::Unused);
+    let roots: Vec<_> = unused.iter().map(|image| Root::Image(*image)).collect();
+    let bytes = context.frees(ix, &roots).frees_bytes;
+    let inventory = &context.scan.inventory;
+    let count =
+        roots.iter().filter(|root| refs::has_bytes_on(inventory, &context.scan.refs, **root, ix)).count();
+    let text = format!("{} that no container uses", display::count(count, "image", "images"));
+    let planned = &context.planned[ix.get()];
+    let (gc, remedy) = (planned.gc, remedy_of_unused(planned, bytes));
+    (bytes >= LEAST).then(|| Cause {
+        title: "images not in use".into(),
+        remedy,
+        command: (!gc.is_nothing()).then(|| PrintedCommand::Deletes(planned.command.to_owned())),
+        frees_bytes: gc.bytes,
+        frees_inodes: gc.inodes,
+        group: CauseGroup::Layersweep,
+        ..context.cause(ix, CauseKind::UnusedImages, bytes, text)
+    })
+}
+
+/// Returns the remedy for unused images of `bytes`: those that the command deletes.
+fn remedy_of_unused(planned: &Planned, bytes: u64) -> String {
+    match (planned.gc.is_nothing(), planned.by_age) {
+        (true, _) => format!("kept for now: {}", planned.none),
+        (false, Some(number)) => format!("{number} of them, which are idle for longer than max_age"),
+        (false, None) if planned.gc.bytes < bytes => {
+            "the least recently used of them, until the low threshold is reached".into()
+        }
+        (false, None) => String::new(),
+    }
+}
+
+fn pinned_images(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let inventory = &context.scan.inventory;
+    let now = context.scan.taken_at;
+    let live = context.scan.refs.live();
+    let causes = images_of(context, Standing::Pinned).into_iter().filter_map(|image| {
+        let bytes = context.alone(&live, ix, Root::Image(image)).frees_bytes;
+        let facts = &inventory.images[image.get()];
+        let name = facts.names.first().map_or_else(|| short_id(&facts.id), Clone::clone);
+        let used = match context.ages.of(image).last_used {
+            Some(last) => format!("last seen in use {}", ago(last, now)),
+            None => "never seen in use".into(),
+        };
+        // The pause image is not unused: the next pod needs it.
+        let pause = facts.pinned_by.iter().any(|pin| pin.is_of_sandboxes);
+        let ruling = inventory.protected.get(&image).filter(|_| facts.pinned_by.is_empty());
+        let pause = pause || ruling.is_some_and(|ruling| ruling.rule == Rule::SandboxImage);
+        let command = context.planned[ix.get()].command;
+        let (kind, kept, remedy) = match ruling {
+            Some(ruling) => ("kept", format!("kept: {}", ruling.detail), lift(ruling.rule, command)),
+            None => {
+                let pins = facts.pin_texts().join(", ");
+                ("pinned", format!("pinned by {pins}"), unpin(&facts.pinned_by, command))
+            }
+        };
+        let text = format!("unused image {name} ({used}), {kept}");
+        (bytes >= context.least(ix) && !pause).then(|| Cause {
+            title: format!("{kind} image {name}"),
+            remedy,
+            id: Some(facts.id.to_string()),
+            group: CauseGroup::Kept,
+            ..context.cause(ix, CauseKind::PinnedImage, bytes, text)
+        })
+    });
+    causes.collect()
+}
+
+/// Returns the remedy for an image that a rule keeps.
+fn lift(rule: Rule, command: &str) -> String {
+    let step = match rule {
+        Rule::StaticPod => "remove that static pod",
+        Rule::Quadlet => "remove that quadlet",
+        Rule::ProtectedName => "remove that entry of protect.names or protect.references_file",
+        Rule::ProtectedLabel => "remove that label from protect.labels",
+        Rule::NewestOfRepository => "set a smaller keep_newest",
+        Rule::NotRepullable => "set protect.not_repullable = \"never\", which is for all such images",
+        _ => return format!("the rule {rule} keeps it"),
+    };
+    format!("if nothing needs it: {step}; then `{command}` can delete it")
+}
+
+/// Returns the remedy that removes the pins of an image, each where it was set.
+fn unpin(pinned_by: &[PinReason], command: &str) -> String {
+    let mut steps: Vec<&str> = Vec::new();
+    for undo in pinned_by.iter().filter_map(|pin| pin.undo.as_deref()) {
+        if !steps.contains(&undo) {
+            steps.push(undo);
+        }
+    }
+    if steps.is_empty() {
+        format!("if nothing needs it, remove the pin; then `{command}` can delete it")
+    } else {
+        format!("if nothing needs it: {}; then `{command}` can delete it", steps.join(", "))
+    }
+}
+
+/// Returns the containers with large writable layers, and the stopped ones that keep large images. On a disk of another
+/// node, only a person can judge a container that ran, or may have run, when the disk was last in use.
+fn containers(context: &Context<'_>, ix: FilesystemIx, holders: &StoppedHolders) -> Vec<Cause> {
+    let inventory = &context.scan.inventory;
+    let foreign = context.scan.sysroot.is_foreign();
+    let live = context.scan.refs.live();
+    let live_later = holders.without_containers(context.scan);
+    let mut causes = Vec::new();
+    for (position, container) in inventory.containers.iter().enumerate() {
+        let container_ix = ContainerIx::from(position);
+        let size = context.alone(&live, ix, Root::Container(container_ix));
+        let stopped = holders::stopped(container, foreign);
+        let log_bytes = log_bytes(context, ix, container);
+        let volumes = context.other_users.volumes.iter();
+        let volumes = volumes.filter(|volume| volume.of == Some(container_ix));
+        let volumes = volumes.map(|volume| volume.bytes).fold(0, u64::saturating_add);
+        let (kept, is_alone) = holders.kept_by(container_ix);
+        let keeps_bytes = holders::freed_next(context.scan, &live_later, &kept, ix).frees_bytes;
+        // The volumes of a container that is not stopped are causes of their own; so is the log of one that is kept.
+        let own_volumes = if stopped.is_some() { 0 } else { volumes };
+        let own_log = if stopped.is_some() || foreign { 0 } else { log_bytes };
+        let bytes = size.frees_bytes.saturating_sub(own_log).saturating_sub(own_volumes);
+        if bytes.max(keeps_bytes) < context.least(ix) {
+            continue;
+        }
+        let mut held = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
+        let layer = held.find(|node| matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot));
+        let (name, owner) = (&container.name, container.owner.as_str());
+        let besides = [("its log", log_bytes - own_log), ("its volumes", volumes - own_volumes)].into_iter();
+        let besides = besides.filter(|(_, bytes)| *bytes >= LEAST);
+        let besides: Vec<_> =
+            besides.map(|(name, bytes)| format!(", {name} {}", display::bytes(bytes))).collect();
+        let part = format!("its writable layer{}", besides.concat());
+        let state = stopped.unwrap_or(match container.state {
+            _ if foreign => "ran, or may have run, when the disk was last in use",
+            ContainerState::Running => "running",
+            ContainerState::Created => "created",
+            ContainerState::Exited | ContainerState::Unknown => "state unknown, may be running",
+        });
+        let kind = if stopped.is_some() { CauseKind::DeadContainer } else { CauseKind::Container };
+        let cause = Cause {
+            title: format!("container {name}"),
+            id: Some(container.id.to_string()),
+            path: layer.map(|node| context.inside(&node.path)),
+            ..context.cause(ix, kind, bytes, format!("container {name} ({owner}, {state}): {part}"))
+        };
+        if stopped.is_none() && !foreign {
+            causes.push(Cause {
+                remedy: "find out what it writes to its root filesystem; use a volume for that".into(),
+                group: CauseGroup::Kept,
+                ..cause
+            });
+            continue;
+        }
+        let command = removal_of(context.scan, container_ix);
+        let has_command = matches!(command, Some(PrintedCommand::Deletes(_)));
+        let kept_images =
+            if keeps_bytes < LEAST { String::new() } else { keeps(inventory, &kept, is_alone, keeps_bytes) };
+        let removal = match stopped {
+            Some(_) => removal(container.owner, &container.id, has_command),
+            None => String::new(),
+        };
+        let clauses = [kept_images, removal];
+        let clauses: Vec<_> = clauses.into_iter().filter(|clause| !clause.is_empty()).collect();
+        causes.push(Cause {
+            remedy: clauses.join("; "),
+            command,
+            frees_bytes: bytes,
+            frees_inodes: size.inodes,
+            keeps_bytes,
+            group: if has_command { CauseGroup::StoppedContainer } else { CauseGroup::OnlyYouCanJudge },
+            ..cause
+        });
+    }
+    causes
+}
+
+/// Returns the command that removes a container; `None` if the container runs or may run, or if its program is unknown. A
+/// container that podman's own database lacks can only be shown: podman removes it by force alone. So can, on a disk of
+/// another node, one that may have run there.
+pub fn removal_of(scan: &Scan, container_ix: ContainerIx) -> Option<PrintedCommand> {
+    let container = &scan.inventory[container_ix];
+    let foreign = scan.sysroot.is_foreign();
+    let store = owners_store(scan, container.store);
+    if holders::stopped(container, foreign).is_none() {
+        let command = foreign.then(|| inspection(container, &store)).flatten();
+        return command.map(PrintedCommand::Shows);
+    }
+    let mut leaks = scan.inventory.leaks.iter();
+    let is_unknown = container.owner == Owner::Podman
+        && leaks.any(|leak| leak.class == LeakClass::ForgottenContainer && *leak.id == *container.id);
+    if is_unknown {
+        return Some(PrintedCommand::Shows(format!("{} ps --all --external", store.tool("podman"))));
+    }
+    let command = removal_command(container.owner, &container.id, container.sandbox, &store);
+    command.map(PrintedCommand::Deletes)
+}
+
+/// Returns the command that shows a container with the program that made it; `None` if that program is unknown.
+fn inspection(container: &Container, store: &OwnersStore) -> Option<String> {
+    let tool = match container.owner {
+        Owner::CriO | Owner::Containerd if container.id.contains('/') => return None,
+        Owner::CriO | Owner::Containerd if container.sandbox => "crictl inspectp".to_owned(),
+        Owner::CriO | Owner::Containerd => "crictl inspect".to_owned(),
+        Owner::Podman => format!("{} inspect", store.tool("podman")),
+        Owner::Buildah => format!("{} inspect", store.tool("buildah")),
+        Owner::Docker => "docker inspect".to_owned(),
+        Owner::Unknown => return None,
+    };
+    let id = container.id.rsplit('/').next().unwrap_or_default();
+    Some(format!("{tool} {}", shell_word(&short_id(id))))
+}
+
+/// Describes the images that a stopped container keeps: `gc` can delete them once no stopped container has them.
+fn keeps(inventory: &Inventory, images: &[ImageIx], is_alone: bool, bytes: u64) -> String {
+    /// Maximum number of images that are named.
+    const NAMED: usize = 3;
+    let mut names: Vec<_> =
+        images.iter().take(NAMED).map(|image| inventory[*image].title().to_owned()).collect();
+    let more = images.len().saturating_sub(NAMED);
+    names.extend((more > 0).then(|| format!("{more} more")));
+    let noun = if images.len() == 1 { "the image" } else { "the images" };
+    let who = if is_alone { "it alone keeps" } else { "it and other stopped containers keep" };
+    format!("{who} {noun} {} ({}) from gc", display::listed(&names), display::bytes(bytes))
+}
+
+/// Returns the bytes of the log among a container's own files on a filesystem.
+fn log_bytes(context: &Context<'_>, ix: FilesystemIx, container: &Container) -> u64 {
+    let inventory = &context.scan.inventory;
+    let metadata = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
+    let metadata = metadata.filter(|node| node.kind == NodeKind::ContainerMetadata && node.filesystem == ix);
+    let most = metadata.map(|node| node.size.frees_bytes).sum();
+    container.log.as_ref().map_or(0, |log| log.bytes.min(most))
+}
+
+/// Returns the logs that running containers have among their own files.
+fn container_logs(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let foreign = context.scan.sysroot.is_foreign();
+    let mut causes = Vec::new();
+    for container in &context.scan.inventory.containers {
+        let (Some(log), bytes) = (&container.log, log_bytes(context, ix, container)) else { continue };
+        let stays = !foreign && matches!(container.state, ContainerState::Running | ContainerState::Unknown);
+        if !stays || bytes < context.least(ix) {
+            continue;
+        }
+        let path = context.inside(&log.path);
+        let (name, owner) = (&container.name, container.owner.as_str());
+        causes.push(Cause {
+            title: format!("log of container {name}"),
+            path: Some(path.clone()),
+            remedy: "`--log-opt max-size=10mb` limits the log of the next container".into(),
+            command: Some(context.shows_file(&path)),
+            frees_bytes: bytes,
+            id: Some(container.id.to_string()),
+            ..context.cause(ix, CauseKind::Log, bytes, format!("log of container {name} ({owner}): {path}"))
+        });
+    }
+    causes
+}
+
+/// Returns what a person has to know about the removal of a container that does not run.
+fn removal(owner: Owner, id: &str, has_command: bool) -> String {
+    match (owner, has_command, id.rsplit_once('/')) {
+        (Owner::CriO, true, _) | (Owner::Containerd, true, None) => {
+            "`layersweep gc` deletes it too, with [containers] enabled".into()
+        }
+        (Owner::Buildah, true, _) => "if no build uses it".into(),
+        (_, true, _) => String::new(),
+        (Owner::Containerd, false, Some((namespace, _))) => {
+            format!("remove it with the program that made it, in the namespace {namespace} of containerd")
+        }
+        (_, false, _) => "remove it with the tool that created it".into(),
+    }
+}
+
+/// Returns the build caches. Layers that images or containers reach are not counted.
+fn build_caches(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let Scan { inventory, refs, .. } = context.scan;
+    let mut causes = Vec::new();
+    for cache in &inventory.build_caches {
+        let nodes = cache.holds.iter().filter(|node| refs.refcount(**node) == 0);
+        let nodes = nodes.map(|node| &inventory[*node]).filter(|node| node.filesystem == ix);
+        let bytes = nodes.map(|node| node.size.frees_bytes).fold(0, u64::saturating_add);
+        if bytes < LEAST {
+            continue;
+        }
+        let records = display::count(cache.records, "record", "records");
+        causes.push(Cause {
+            title: format!("build cache of {}", cache.owner()),
+            remedy: cache.remedy().into(),
+            command: Some(PrintedCommand::Deletes(cache.command().into())),
+            group: CauseGroup::CanBeMadeAgain,
+            frees_bytes: bytes,
+            path: Some(context.inside(&inventory[cache.store].root)),
+            ..context.cause(
+                ix,
+                CauseKind::BuildCache,
+                bytes,
+                format!(
+                    "build cache of {} (namespace {} of containerd): {records}",
+                    cache.owner(),
+                    cache.namespace
+                ),
+            )
+        });
+    }
+    causes
+}
+
+/// Returns the leaks. Leaks of one class with the same remedy are one cause: one command deletes them together.
+fn leaks(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let inventory = &context.scan.inventory;
+    let live = context.scan.refs.live();
+    let decisions: BTreeMap<_, _> =
+        context.leaks.entries.iter().map(|entry| (entry.leak.get(), &entry.decision)).collect();
+    let mut groups: BTreeMap<_, Vec<(usize, u64)>> = BTreeMap::new();
+    for (position, leak) in inventory.leaks.iter().enumerate() {
+        let bytes = context.alone(&live, ix, Root::Leak(LeakIx::from(position))).frees_bytes;
+        if bytes > 0 {
+            let (_, remedy, command) = remedy_of_leak(context, leak, decisions.get(&position), true);
+            groups.entry((leak.class, remedy, command)).or_default().push((position, bytes));
+        }
+    }
+    let mut causes = Vec::new();
+    for ((class, ..), members) in groups {
+        let roots: Vec<_> = members.iter().map(|(position, _)| Root::Leak(LeakIx::from(*position))).collect();
+        let size = context.frees(ix, &roots);
+        let Some((first, largest)) = members.iter().max_by_key(|(_, bytes)| *bytes) else { continue };
+        if size.frees_bytes < LEAST {
+            continue;
+        }
+        let (leak, many) = (&inventory.leaks[*first], members.len() > 1);
+        let (group, remedy, command) = remedy_of_leak(context, leak, decisions.get(first), many);
+        let name = match class {
+            // These files are outside the stores: the name is not enough to find them.
+            LeakClass::VarTmp => context.inside(&leak.path),
+            _ => short_id(&leak.id),
+        };
+        let title = if many {
+            format!("{} leaks of class {class}", members.len())
+        } else {
+            format!("leak {class} {name}")
+        };
+        let text = if many {
+            format!("{title}; the largest: {name}, {}: {}", display::bytes(*largest), leak.evidence)
+        } else {
+            format!("{title}: {}", leak.evidence)
+        };
+        let is_deletable = matches!(command, Some(PrintedCommand::Deletes(_)));
+        let (frees_bytes, frees_inodes) = if is_deletable || class == LeakClass::VolumeOrphan {
+            (size.frees_bytes, size.inodes)
+        } else {
+            (0, 0)
+        };
+        causes.push(Cause {
+            title,
+            remedy,
+            command,
+            frees_bytes,
+            frees_inodes,
+            id: (!many).then(|| leak.id.clone()),
+            path: (!many).then(|| context.inside(&leak.path)),
+            group,
+            ..context.cause(ix, CauseKind::Leak, size.frees_bytes, text)
+        });
+    }
+    causes
+}
+
+/// Returns the remedy for a leak, or for `many` of its class: its group, a description, and the command that deletes or
+/// shows it.
+fn remedy_of_leak(
+    context: &Context<'_>,
+    leak: &Leak,
+    decision: Option<&&Decision>,
+    many: bool,
+) -> (CauseGroup, String, Option<PrintedCommand>) {
+    let pronoun = if many { "them" } else { "it" };
+    let store_kind = context.scan.inventory[leak.store].kind;
+    let kept = decision.and_then(|decision| match decision {
+        Decision::Stay(stay) => Some(stay),
+        Decision::Delete(_) | Decision::Repair => None,
+    });
+    let class = leak.class;
+    let command = format!("layersweep sweep --delete --class {class}");
+    match (leak.verdict, kept) {
+        (Verdict::Reclaim, _) if !store_kind.facts().is_editable => {
+            let remedy =
+                format!("{} removes {pronoun} automatically; see docs/leaks.md", store_kind.as_str());
+            (CauseGroup::Kept, remedy, None)
+        }
+        (Verdict::Reclaim, None) => {
+            (CauseGroup::Layersweep, String::new(), Some(PrintedCommand::Deletes(command)))
+        }
+        (Verdict::Reclaim, Some(KeepReason::Young(_))) => {
+            let min_age = span(context.min_age);
+            let when = if many { "once they are" } else { "once it is" };
+            (CauseGroup::Layersweep, format!("`{command}` removes {pronoun} {when} {min_age} old"), None)
+        }
+        (Verdict::Reclaim, Some(kept)) => {
+            let reason = leaks::reason(leak, kept, context.min_age);
+            (CauseGroup::Kept, format!("not deletable: {reason}"), None)
+        }
+        (Verdict::Repair, _) if class.recipe().is_some() => {
+            (CauseGroup::Kept, format!("`layersweep sweep --repair {class}` fixes {pronoun}"), None)
+        }
+        // The object looks like a leak, but is not.
+        (Verdict::Keep, _) => (CauseGroup::Kept, String::new(), None),
+        (Verdict::Repair | Verdict::Report, _) => {
+            let advice = match class.by_hand() {
+                "" => "needs manual inspection".to_owned(),
+                clause => clause.to_owned(),
+            };
+            let advice = format!("{advice}; see docs/leaks.md");
+            match leaks::command(&context.scan.inventory, leak)
+                .filter(|_| !many && class == LeakClass::BrokenImage)
+            {
+                Some(command) => (CauseGroup::CanBeMadeAgain, advice, Some(PrintedCommand::Deletes(command))),
+                None => {
+                    let command = format!("layersweep sweep --class {class}");
+                    (CauseGroup::OnlyYouCanJudge, advice, Some(PrintedCommand::Shows(command)))
+                }
+            }
+        }
+    }
+}
+
+/// Returns the volumes in the stores. Those of a container of CRI that does not run count with the container.
+fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let volumes = context.other_users.volumes.iter();
+    let volumes = volumes.filter(|volume| volume.filesystem == ix && volume.bytes >= context.least(ix));
+    let causes = volumes.filter_map(|volume| {
+        let store = owners_store(context.scan, volume.store);
+        let owner = match (volume.of, &store.user) {
+            (Some(_), _) => "containerd".to_owned(),
+            (None, Some(user)) => format!("podman of {user}"),
+            (None, None) => "podman".to_owned(),
+        };
+        let users = match &volume.containers {
+            None => "its containers are unknown".to_owned(),
+            Some(containers) if containers.is_empty() => "no container uses it now".to_owned(),
+            Some(containers) => format!("used by {}", display::listed(containers)),
+        };
+        let text = format!("volume {} ({owner}): {users}", volume.name);
+        let podman = store.tool("podman");
+        let inspect = format!("{podman} volume inspect {}", shell_word(&volume.name));
+        let cause = Cause {
+            title: format!("volume {}", volume.name),
+            path: Some(context.inside(&volume.path)),
+            command: Some(PrintedCommand::Shows(inspect)),
+            group: CauseGroup::Kept,
+            ..context.cause(ix, CauseKind::Volume, volume.bytes, text)
+        };
+        match (&volume.containers, volume.of) {
+            (_, Some(container)) => {
+                let state = context.scan.inventory[container].state;
+                (state != ContainerState::Exited).then(|| Cause {
+                    remedy: "deleted with its container; declare a volume of the pod for that path".into(),
+                    command: None,
+                    ..cause
+                })
+            }
+            (Some(containers), None) if containers.is_empty() => Some(Cause {
+                remedy: "a service or quadlet that is stopped may need its data".into(),
+                frees_bytes: volume.bytes,
+                frees_inodes: volume.inodes,
+                group: CauseGroup::OnlyYouCanJudge,
+                ..cause
+            }),
+            (Some(_), None) => Some(cause),
+            (None, None) => {
+                Some(Cause { command: Some(PrintedCommand::Shows(format!("{podman} volume ls"))), ..cause })
+            }
+        }
+    });
+    causes.collect()
+}
+
+/// Returns the large directories in the stores that do not belong to an image or container.
+fn large(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let here = context.other_users.large.iter().filter(|directory| directory.filesystem == ix);
+    // Volumes are causes of their own.
+    let is_volumes =
+        |path: &Path| context.other_users.volumes.iter().any(|volume| volume.path.parent() == Some(path));
+    let here = here.filter(|directory| directory.bytes >= context.least(ix) && !is_volumes(&directory.path));
+    here.map(|directory| {
+        let path = context.inside(&directory.path);
+        let root = context.inside(&context.scan.inventory[directory.store].root);
+        let kind = kind_of_large(directory);
+        let largest = directory.largest.as_ref().map_or_else(String::new, |(path, bytes)| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            format!(", the largest: {name} {}", display::bytes(*bytes))
+        });
+        let (group, frees_bytes, command) = match directory.unread_store {
+            Some(store_kind) => {
+                let command = outside_causes::usage_of_store(store_kind.facts().flag, &path);
+                (CauseGroup::OnlyYouCanJudge, directory.bytes, command)
+            }
+            None => (CauseGroup::Kept, 0, format!("layersweep explain {}", shell_word(&path))),
+        };
+        let text = format!("{kind}, {path}{largest}");
+        Cause {
+            title: format!("{kind} in {root}"),
+            command: Some(PrintedCommand::Shows(command)),
+            frees_bytes,
+            group,
+            path: Some(path),
+            ..context.cause(ix, CauseKind::Other, directory.bytes, text)
+        }
+    })
+    .collect()
+}
+
+fn ago(time: Timestamp, now: Timestamp) -> String {
+    match now.duration_since(time).as_hours().max(0) {
+        hours @ 0..48 => format!("{hours} h ago"),
+        hours => format!("{} days ago", hours / 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::space::BytesAndInodes;
+
+    fn pin(undo: Option<&str>) -> PinReason {
+        PinReason { undo: undo.map(Into::into), ..PinReason::from("x") }
+    }
+
+    #[test]
+    fn pin_is_removed_where_it_was_set() {
+        for (pinned_by, expected) in [
+            (
+                vec![pin(Some("a")), pin(None), pin(Some("b")), pin(Some("a"))],
+                "if nothing needs it: a, b; then",
+            ),
+            (vec![pin(None)], "if nothing needs it, remove the pin; then `layersweep gc` can delete it"),
+        ] {
+            let remedy = unpin(&pinned_by, "layersweep gc");
+            assert!(remedy.starts_with(expected), "{expected}: {remedy}");
+        }
+    }
+
+    #[test]
+    fn images_that_gc_would_delete_are_named() {
+        let planned = |bytes, by_age| Planned {
+            command: "layersweep gc",
+            gc: BytesAndInodes { bytes, inodes: bytes },
+            none: "why".into(),
+            by_age,
+            sweep: BytesAndInodes::default(),
+            owed_bytes: 0,
+        };
+        for (bytes, by_age, expected) in [
+            (0, None, "kept for now: why"),
+            (7, Some(4), "4 of them, which are idle for longer than max_age"),
+            (7, None, "the least recently used of them, until the low threshold is reached"),
+            (9, None, ""),
+        ] {
+            assert_eq!(remedy_of_unused(&planned(bytes, by_age), 9), expected);
+        }
+    }
+
+    #[test]
+    fn rule_that_keeps_an_image_has_a_remedy() {
+        for (rule, expected) in [
+            (
+                Rule::NotRepullable,
+                "if nothing needs it: set protect.not_repullable = \"never\", which is for all",
+            ),
+            (Rule::ProtectedName, "if nothing needs it: remove that entry of protect.names or"),
+            (Rule::Quadlet, "if nothing needs it: remove that quadlet; then `layersweep gc` can delete it"),
+        ] {
+            let remedy = lift(rule, "layersweep gc");
+            assert!(remedy.starts_with(expected) && !remedy.contains("pin"), "{rule}: {remedy}");
+        }
+    }
+
+    #[test]
+    fn container_of_a_mounted_disk_may_have_run() {
+        let store = OwnersStore { graphroot: "/var/lib/containers/storage".into(), user: Some("al".into()) };
+        for (owner, state, on_disk, shown) in [
+            (Owner::Podman, ContainerState::Running, None, "as al: podman --root"),
+            (Owner::Podman, ContainerState::Unknown, None, "as al: podman --root"),
+            (Owner::Podman, ContainerState::Exited, Some("exited"), "as al: podman --root"),
+            (
+                Owner::CriO,
+                ContainerState::Created,
+                Some("created, never started"),
+                "crictl inspect 0123456789ab",
+            ),
+            (Owner::Buildah, ContainerState::Unknown, Some("build container"), "as al: buildah --root"),
+            (Owner::Unknown, ContainerState::Running, None, ""),
+        ] {
+            let id = "0123456789abcdef".into();
+            let container = Container {
+                id,
+                store: 0.into(),
+                name: "c".into(),
+                owner,
+                image_id: None,
+                image: None,
+                created: None,
+                state,
+                sandbox: false,
+                sandbox_id: None,
+                namespace: None,
+                volumes: Vec::new(),
+                listed_bytes: None,
+                log: None,
+                holds: Vec::new(),
+            };
+            assert_eq!(holders::stopped(&container, true), on_disk, "{owner:?} {state:?}");
+            assert!(inspection(&container, &store).unwrap_or_default().starts_with(shown), "{owner:?}");
+        }
+    }
+
+    #[test]
+    fn container_is_removed_with_the_tool_of_its_owner() {
+        let id = "0123456789abcdef";
+        for (owner, id, sandbox, command, remedy) in [
+            (Owner::CriO, id.to_owned(), false, "crictl rm 0123456789ab", "`layersweep gc` deletes it too"),
+            (Owner::CriO, id.to_owned(), true, "crictl rmp 0123456789ab", "`layersweep gc` deletes it too"),
+            (
+                Owner::Containerd,
+                id.to_owned(),
+                false,
+                "crictl rm 0123456789ab",
+                "`layersweep gc` deletes it too",
+            ),
+            (Owner::Docker, format!("moby/{id}"), false, "docker rm 0123456789ab", ""),
+            (
+                Owner::Containerd,
+                format!("default/{id}"),
+                false,
+                "ctr -n default containers rm 0123456789abcdef",
+                "",
+            ),
+            (Owner::Containerd, format!("ci/{id}"), false, "", "remove it with the program that made it"),
+            (Owner::Podman, id.to_owned(), false, "podman rm 0123456789ab", ""),
+            (Owner::Buildah, id.to_owned(), false, "buildah rm 0123456789ab", "if no build uses it"),
+            (Owner::Unknown, id.to_owned(), false, "", "remove it with the tool"),
+        ] {
+            let store = OwnersStore { graphroot: "/var/lib/containers/storage".into(), user: None };
+            let found = removal_command(owner, &id, sandbox, &store);
+            assert_eq!(found.as_deref().unwrap_or_default(), command);
+            assert!(removal(owner, &id, found.is_some()).starts_with(remedy), "{remedy}");
+        }
+    }
+}

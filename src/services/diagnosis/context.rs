@@ -1,0 +1,98 @@
+//! Facts from which the causes of the usage are determined.
+
+use std::path::Path;
+
+use jiff::SignedDuration;
+
+use crate::history::ages::InventoryAges;
+use crate::model::refs::{Live, Root};
+use crate::model::text::display::shell_word;
+use crate::model::{FilesystemIx, PrintedCommand, Size};
+use crate::policy::leaks::LeakPlan;
+use crate::services::diagnosis::parts::Divided;
+use crate::services::diagnosis::{Cause, CauseGroup, CauseKind, Planned};
+use crate::stores::Scan;
+use crate::stores::other_usage::OtherUsers;
+
+/// Inverse of the minimum share of the used bytes: a cause below 1/200 of them is left out. For leaks, build caches
+/// and unused images that are not pinned, only [`LEAST`] applies.
+const SMALL: u64 = 200;
+/// Minimum bytes of any cause.
+pub(super) const LEAST: u64 = 1 << 20;
+
+/// Facts from which the causes are determined.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    pub scan: &'a Scan,
+    /// Users of the filesystems outside the stores.
+    pub other_users: &'a OtherUsers,
+    pub ages: &'a InventoryAges,
+    /// Parts of each filesystem.
+    pub divided: &'a [Divided],
+    /// Plan of `sweep --delete`.
+    pub leaks: &'a LeakPlan,
+    /// Minimum age of a leak that is deleted.
+    pub min_age: SignedDuration,
+    /// Bytes that would be freed now, by filesystem.
+    pub planned: &'a [Planned],
+}
+
+impl Context<'_> {
+    /// Returns the minimum bytes of a cause on a filesystem.
+    pub(super) fn least(&self, ix: FilesystemIx) -> u64 {
+        (self.scan.inventory.filesystems[ix.get()].used_bytes / SMALL).max(LEAST)
+    }
+
+    /// Returns a path as the node itself names it.
+    pub(super) fn inside(&self, path: &Path) -> String {
+        self.scan.sysroot.shown(path)
+    }
+
+    /// Returns the command that shows a file, as the node itself names it, and the processes that have it open. On a disk
+    /// of another node no process has.
+    pub(super) fn shows_file(&self, path: &str) -> PrintedCommand {
+        let tool = if self.scan.sysroot.is_foreign() { "ls -l" } else { "fuser -v" };
+        PrintedCommand::Shows(format!("{tool} {}", shell_word(path)))
+    }
+
+    /// Returns a cause whose title is its text, and that only a person can judge.
+    pub(super) fn cause(&self, ix: FilesystemIx, kind: CauseKind, bytes: u64, text: String) -> Cause {
+        Cause {
+            kind,
+            title: text.clone(),
+            text,
+            remedy: String::new(),
+            command: None,
+            frees_bytes: 0,
+            frees_inodes: 0,
+            keeps_bytes: 0,
+            used_after_percent: None,
+            reaches_low: false,
+            bytes,
+            filesystem: self.scan.inventory.filesystems[ix.get()].mount.to_string_lossy().into_owned(),
+            id: None,
+            path: None,
+            group: CauseGroup::OnlyYouCanJudge,
+            filesystem_ix: ix,
+        }
+    }
+
+    /// Returns the size that is freed on a filesystem if only this root is deleted.
+    pub(super) fn alone(&self, live: &Live<'_>, ix: FilesystemIx, root: Root) -> Size {
+        let nodes = live.last_held(root).map(|node| &self.scan.inventory.nodes[node.get()]);
+        nodes.filter(|node| node.filesystem == ix).map(|node| node.size).sum()
+    }
+
+    /// Returns the size that is freed on a filesystem if all these roots are deleted.
+    pub(super) fn frees(&self, ix: FilesystemIx, roots: &[Root]) -> Size {
+        let inventory = &self.scan.inventory;
+        let mut live = self.scan.refs.live();
+        let mut sum = Size::default();
+        for root in roots {
+            let freed = live.last_held(*root).map(|node| &inventory.nodes[node.get()]);
+            sum += freed.filter(|node| node.filesystem == ix).map(|node| node.size).sum();
+            live.remove(inventory, *root);
+        }
+        sum
+    }
+}

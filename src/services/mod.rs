@@ -1,0 +1,32 @@
+//! The steps that several use cases share: the request and the scan, the records and their database, the runtimes and who
+//! may delete.
+
+pub mod by_hand;
+pub mod containers;
+pub mod crio;
+pub mod database;
+pub mod diagnosis;
+pub mod error;
+pub mod events;
+pub mod forecast;
+pub mod gc_request;
+pub mod interrupted;
+pub mod kept_scans;
+pub mod observer;
+pub mod outside;
+pub mod paths;
+pub mod policy_context;
+pub mod protect;
+pub mod reach;
+pub mod recorder;
+pub mod request;
+pub mod reserve;
+pub mod run;
+pub mod running;
+pub mod runtime;
+pub mod scan;
+pub mod scan_recording;
+pub mod state;
+pub mod store_editing;
+pub mod user_records;
+pub mod via;
