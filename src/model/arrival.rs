@@ -17,7 +17,6 @@ use crate::model::text::display::two_decimals;
 /// A layer as a manifest describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerBlob {
-    /// Digest of the blob.
     pub digest: String,
     /// Length of the blob in bytes: compressed, as it is downloaded.
     pub compressed_bytes: u64,
@@ -26,7 +25,6 @@ pub struct LayerBlob {
 /// A layer of the store with a known blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownLayer {
-    /// Digest of its blob.
     pub digest: String,
     pub compressed_bytes: u64,
     /// Bytes on the disk, unpacked.
@@ -139,7 +137,6 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// Returns the sum of two images.
     #[must_use]
     pub fn plus(self, other: &Self) -> Self {
         Self {

@@ -20,7 +20,6 @@ use super::store::{Consistency, Store, StoreId, UnreadUser};
 use crate::model::text::display::shell_word;
 use crate::model::text::reference::is_removed_by_cri;
 
-/// Everything that one scan found.
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
     /// Filesystems of the stores.
@@ -225,19 +224,16 @@ impl Inventory {
         images.map(|image| (StoreId::of(&self[image.store]), image.id.to_string())).collect()
     }
 
-    /// Returns the mount points of its filesystems.
     #[must_use]
     pub fn mounts(&self) -> Vec<PathBuf> {
         self.filesystems.iter().map(|filesystem| filesystem.mount.clone()).collect()
     }
 
-    /// Returns whether an image is an OCI artifact.
     #[must_use]
     pub fn is_artifact(&self, image: ImageIx) -> bool {
         self[self[image].store].is_of_artifacts()
     }
 
-    /// Returns the ids of its stores, in their order.
     #[must_use]
     pub fn store_ids(&self) -> Vec<StoreId> {
         self.stores.iter().map(StoreId::of).collect()
@@ -299,15 +295,12 @@ impl Inventory {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostContainer {
     pub id: ContainerId,
-    /// Store that the database belongs to.
     pub store: StoreIx,
     pub name: String,
-    /// Image it was made from.
     pub image_id: Option<ImageId>,
     pub state: ContainerState,
 }
 
-/// Volume of podman.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
     pub name: String,
@@ -334,7 +327,6 @@ pub struct Use {
     pub by: String,
     /// Id of a container whose volumes a runtime lists as well.
     pub container: Option<String>,
-    /// Images that it names.
     pub images: Vec<ImageIx>,
     /// Nodes that it needs.
     pub holds: Vec<NodeIx>,

@@ -31,7 +31,6 @@ pub enum Root {
     Leak(LeakIx),
 }
 
-/// Reference counts of an inventory.
 #[derive(Clone, Debug)]
 pub struct Refs {
     reach: Vec<Box<[NodeIx]>>,
@@ -200,7 +199,6 @@ impl Refs {
         last.find_map(|node| self.use_of(inventory, node))
     }
 
-    /// Returns the nodes of a store.
     #[must_use]
     pub fn nodes_of(&self, store: StoreIx) -> &[NodeIx] {
         self.by_store.get(store.get()).map_or(&[], |(nodes, _)| nodes)
@@ -236,7 +234,6 @@ impl Refs {
         &self.reach[self.position(root)]
     }
 
-    /// Returns whether the sizes of everything that a root reaches are known.
     #[must_use]
     pub fn is_measured(&self, inventory: &Inventory, root: Root) -> bool {
         let mut layers = self.reach(root).iter().filter_map(|node| inventory[*node].layer.as_ref());
@@ -256,19 +253,16 @@ impl Refs {
         self.cached[node.get()]
     }
 
-    /// Returns the number of images and containers that reach a node.
     #[must_use]
     pub fn refcount(&self, node: NodeIx) -> u32 {
         self.refcounts[node.get()]
     }
 
-    /// Returns whether any root, or the store itself, keeps a node.
     #[must_use]
     pub fn is_held(&self, node: NodeIx) -> bool {
         self.holders[node.get()] > 0
     }
 
-    /// Returns the sizes of one root.
     #[must_use]
     pub fn sizes(&self, inventory: &Inventory, root: Root) -> RootSizes {
         let mut sizes = RootSizes::default();
@@ -296,7 +290,6 @@ impl Refs {
         sizes
     }
 
-    /// Starts a sequence of planned deletions.
     #[must_use]
     pub fn live(&self) -> Live<'_> {
         let deleted = vec![false; self.reach.len()];
@@ -376,7 +369,6 @@ impl Live<'_> {
     }
 }
 
-/// Returns the store of an image or container.
 fn store_of(inventory: &Inventory, root: Root) -> Option<StoreIx> {
     match root {
         Root::Image(ix) => Some(inventory[ix].store),

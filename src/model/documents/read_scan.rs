@@ -87,7 +87,6 @@ fn places<'a>(document: &'a NodeDocument<'_>) -> Result<BTreeMap<&'a str, Arc<Su
     Ok(places)
 }
 
-/// Entries of a summary, while it is filled.
 struct Entries<'a> {
     document: &'a NodeDocument<'a>,
     places: BTreeMap<&'a str, Arc<SummaryStore>>,

@@ -11,7 +11,6 @@ use serde::Deserialize;
 use crate::model::SCHEMA_VERSION;
 use crate::model::documents::urgency::Urgency;
 
-/// Text in a document.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
@@ -21,10 +20,8 @@ impl Text<'_> {
     }
 }
 
-/// Document of one node.
 #[derive(Debug)]
 pub struct NodeDocument<'a> {
-    /// Name of the node, if the document has one.
     pub(crate) node: Option<Cow<'a, str>>,
     pub(crate) generated_at: Timestamp,
     /// Everything could be read.
@@ -51,10 +48,8 @@ struct Fields<'a> {
     #[serde(borrow)]
     kind: Option<Text<'a>>,
     generated_at: Option<Timestamp>,
-    /// Name of the node in a document of `scan`.
     #[serde(borrow)]
     node: Option<Text<'a>>,
-    /// Name of the node in a document of `report`.
     #[serde(borrow)]
     host: Option<Text<'a>>,
     complete: Option<bool>,
@@ -137,7 +132,6 @@ pub(crate) struct DocumentFilesystem<'a> {
     pub(crate) forecast: Option<DocumentForecast>,
 }
 
-/// Name of the low threshold of `gc` in a document.
 pub const GC_LOW: &str = "gc low";
 
 #[derive(Debug, Deserialize)]
@@ -311,7 +305,6 @@ impl<'a> NodeDocument<'a> {
         })
     }
 
-    /// Returns the name of the node, if the document has one, and the time of the document.
     #[must_use]
     pub fn origin(&self) -> (Option<&str>, Timestamp) {
         (self.node.as_deref(), self.generated_at)

@@ -16,7 +16,6 @@ use crate::model::text::display::short_reference;
 /// kept.
 const MOST_TEXT: usize = 256 << 10;
 
-/// Type of a summary's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SummaryKind {
@@ -48,7 +47,6 @@ pub struct SummaryStore {
     pub driver: String,
 }
 
-/// Key of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     pub place: Arc<SummaryStore>,
@@ -56,7 +54,6 @@ pub struct Key {
     pub id: String,
 }
 
-/// Size and name of an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SummaryEntry {
     /// Allocated bytes; see [`SummaryKind`].
@@ -69,7 +66,6 @@ pub struct SummaryEntry {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanSummary {
-    /// Everything could be read.
     pub complete: bool,
     #[serde(with = "by_place")]
     pub entries: BTreeMap<Key, SummaryEntry>,
@@ -78,14 +74,12 @@ pub struct ScanSummary {
     pub users: BTreeMap<String, ContainerUser>,
 }
 
-/// User of a container: its pod and program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerUser {
     /// Pod and container, `web-0/app`; the name of a container outside any pod.
     pub name: String,
     /// Namespace of the pod; see [`Container::namespace`].
     pub namespace: Option<String>,
-    /// Program that made the container.
     pub owner: String,
     /// Beginnings of the ids of the images that it uses: first the image that it was made from, then its volumes.
     pub images: Vec<String>,
@@ -183,7 +177,6 @@ pub struct ComparedScan {
 }
 
 impl ScanSummary {
-    /// Summarizes an inventory whose paths are those of the node.
     #[must_use]
     pub fn of(inventory: &Inventory, refs: &Refs, complete: bool) -> Self {
         let mut entries = Vec::with_capacity(inventory.nodes.len() + inventory.images.len());
@@ -301,7 +294,6 @@ impl ScanSummary {
         });
     }
 
-    /// Returns the bytes of all stores together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let shares = self.entries.iter().filter(|(key, _)| key.kind == SummaryKind::Share);
@@ -318,7 +310,6 @@ pub fn join_names(names: &[String]) -> String {
     serde_json::Value::from(names).to_string()
 }
 
-/// Splits a text of [`join_names`] into its names.
 #[must_use]
 pub fn split_names(text: &str) -> Vec<String> {
     let array = text.starts_with('[').then(|| serde_json::from_str(text).ok()).flatten();

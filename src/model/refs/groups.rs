@@ -10,7 +10,6 @@ use crate::model::text::names::names;
 use crate::model::text::reference::{registry, repository};
 
 names! {
-    /// Property by which images and containers are grouped.
     GroupBy {
         /// Repositories of an image's names; a container is grouped with its image.
         Repository = "repository",
@@ -27,7 +26,6 @@ names! {
 
 names! {
     GroupKind {
-        /// A group with a name.
         Group = "group",
         /// Images without a name; or containers in no namespace, and their images.
         Unnamed = "unnamed",
@@ -36,7 +34,6 @@ names! {
     }
 }
 
-/// Images and containers of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     pub kind: GroupKind,

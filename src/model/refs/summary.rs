@@ -73,7 +73,6 @@ pub struct Breakdown {
     pub build_cache: Size,
     /// Remaining bytes that leaks reach.
     pub leaks: Size,
-    /// The store's own bookkeeping.
     pub metadata: Size,
     /// Everything else below the store's root.
     pub other: Size,
@@ -121,7 +120,6 @@ pub fn breakdown(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Breakdow
 }
 
 names! {
-    /// Kind of the objects that a [`SummaryRow`] counts.
     RowKind {
         /// Images with [`Standing::InUse`]: a container or a use from elsewhere needs them.
         ImagesInUse = "images_in_use",
@@ -134,26 +132,21 @@ names! {
         /// Snapshots of images in a snapshotter other than the store's usual one.
         Snapshotter = "snapshotter",
         Containers = "containers",
-        /// BuildKit's caches.
         BuildCache = "build_cache",
         /// Leaks with the verdict "reclaim".
         LeaksReclaimable = "leaks",
         /// Leaks that are kept until a person or a repair has handled them.
         LeaksKept = "leaks_kept",
-        /// The store's bookkeeping.
         Metadata = "metadata",
         /// Everything else below the store's root.
         Other = "other",
     }
 }
 
-/// Row of a store's summary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SummaryRow {
     pub kind: RowKind,
-    /// Name of the snapshotter, for [`RowKind::Snapshotter`].
     pub name: Option<String>,
-    /// Number of objects.
     pub count: usize,
     /// Size of the objects as a set. `exclusive.frees_bytes` is what would be freed if only the whole row were
     /// deleted. Containers count without the nodes that images reach; leaks count without those that images or
@@ -217,11 +210,9 @@ pub struct Snapshotter {
     pub name: String,
     /// Number of snapshots, including those of containers.
     pub snapshots: usize,
-    /// Size of the snapshots.
     pub size: Size,
 }
 
-/// Returns the snapshotters that have snapshots in a store, by name.
 #[must_use]
 pub fn snapshotters(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Snapshotter> {
     let mut found: BTreeMap<&str, (usize, Size)> = BTreeMap::new();
@@ -383,7 +374,6 @@ fn keep_leaks_used_elsewhere(inventory: &mut Inventory, refs: &Refs) {
     }
 }
 
-/// Returns whether a node is a layer, or the directory of a layer whose record is lost.
 fn is_layer(node: &Node, leak: &Leak) -> bool {
     node.kind == NodeKind::Layer || leak.class == LeakClass::OrphanDir
 }

@@ -10,7 +10,6 @@ use crate::model::documents::scan_summary::{
 };
 use crate::model::text::names::names;
 
-/// Two scans of one node.
 #[derive(Debug)]
 pub struct ScanComparison {
     /// First scan, normally the earlier one.
@@ -55,7 +54,6 @@ names! {
     }
 }
 
-/// Object whose entries in the two scans differ.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
     pub key: &'a Key,
@@ -94,13 +92,11 @@ pub struct StoreBytes<'a> {
 }
 
 impl ScanComparison {
-    /// Returns true if both scans read everything.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.before.summary.complete && self.after.summary.complete
     }
 
-    /// Returns the seconds between the scans.
     #[must_use]
     pub fn seconds(&self) -> i64 {
         self.after.taken_at.duration_since(self.before.taken_at).as_secs()

@@ -28,7 +28,6 @@ names! {
         Container = "container",
         /// Images of a repository, in a grouping by container.
         Images = "images",
-        /// A group with a name.
         Group = "group",
         /// Images without a name; or containers in no namespace, and their images.
         Unnamed = "unnamed",
@@ -98,7 +97,6 @@ pub struct FilesystemGrowth {
     pub rows: Vec<GrowthRow>,
 }
 
-/// Kind, name and namespace of a row.
 type RowKey = (GrowthKind, String, Option<String>);
 
 fn key(kind: GrowthKind, name: &str) -> RowKey {
@@ -184,7 +182,6 @@ fn filesystems(summary: &ScanSummary) -> BTreeMap<&str, u64> {
     entries.map(|(key, entry)| (key.id.as_str(), entry.bytes)).collect()
 }
 
-/// Returns the mount point of the filesystem with the root of a store.
 fn mount_of<'a>(mounts: &BTreeSet<&'a str>, place: &SummaryStore) -> Option<&'a str> {
     let root = Path::new(&place.root);
     root.ancestors().find_map(|path| mounts.get(path.to_str()?).copied())
@@ -204,10 +201,8 @@ fn share(id: &str) -> GrowthKind {
 /// A scan, with its images and their users by the beginning of the image's id.
 struct Indexed<'a> {
     summary: &'a ScanSummary,
-    /// First name of each image.
     names: HashMap<String, Option<String>>,
     users: HashMap<&'a str, Vec<&'a ContainerUser>>,
-    /// The scan contains the users of its containers.
     has_users: bool,
 }
 
@@ -225,7 +220,6 @@ impl<'a> Indexed<'a> {
         Self { summary, names: names.collect(), users, has_users }
     }
 
-    /// Returns the name of the image that a container was made from.
     fn image_of(&self, user: &ContainerUser) -> Option<&str> {
         self.names.get(user.images.first()?)?.as_deref()
     }
@@ -244,7 +238,6 @@ fn images_of_containers<'a>(scans: &[Indexed<'a>]) -> HashMap<(&'a str, Option<&
     images
 }
 
-/// Assignment of objects to rows.
 struct Division<'a> {
     before: &'a Indexed<'a>,
     after: &'a Indexed<'a>,
@@ -284,7 +277,6 @@ impl<'a> Division<'a> {
         }
     }
 
-    /// Returns the row of a container of `scan`.
     fn of_container(&self, scan: &Indexed<'_>, user: &ContainerUser) -> RowKey {
         match self.by {
             GroupBy::Container => (GrowthKind::Container, user.name.clone(), user.namespace.clone()),

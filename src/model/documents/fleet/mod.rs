@@ -18,7 +18,6 @@ use crate::model::text::reference::bare_id;
 pub use node::FleetNode;
 use node::{AddedNode, natural_order};
 
-/// Maximum number of listed nodes.
 pub const LISTED_NODES: usize = 100;
 /// Age of a document, compared with the newest, from which its node is listed as stale, in seconds.
 const STALE: i64 = 24 * 3600;
