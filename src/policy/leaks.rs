@@ -15,14 +15,12 @@ use crate::model::{
 };
 use crate::policy::input::FullFilesystem;
 
-/// Leaks that a command lists, deletes and repairs.
 #[derive(Clone, Debug, Default)]
 pub struct LeakRequest {
     /// Classes to list; empty for all.
     pub classes: Vec<LeakClass>,
     /// Minimum age of a leak that is deleted.
     pub min_age: SignedDuration,
-    /// Classes to repair.
     pub repair: Vec<LeakClass>,
 }
 
@@ -32,7 +30,6 @@ impl LeakRequest {
     }
 }
 
-/// The decision on a leak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     Delete(Recipe),
@@ -40,7 +37,6 @@ pub enum Decision {
     Stay(KeepReason),
 }
 
-/// Reason why a leak is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeepReason {
     /// Its verdict: it may be work in progress, or a person has to check it.
@@ -57,7 +53,6 @@ pub enum KeepReason {
     Store(String),
 }
 
-/// Decision on a leak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeakDecision {
     pub leak: LeakIx,
@@ -110,7 +105,6 @@ impl LeakPlan {
         self
     }
 
-    /// Returns the expected gains by filesystem.
     #[must_use]
     pub fn gains(&self, inventory: &Inventory) -> Vec<Gain> {
         sum(self.turns().map(|entry| entry.gain(inventory)))
@@ -129,7 +123,6 @@ impl LeakPlan {
         steps.collect()
     }
 
-    /// Returns the entries in the order of their turn.
     pub fn turns(&self) -> impl Iterator<Item = &LeakDecision> {
         self.order.iter().map(|position| &self.entries[*position])
     }
@@ -255,7 +248,6 @@ fn name_of(inventory: &Inventory, root: Root) -> String {
     }
 }
 
-/// Returns the reason why a leak is kept and what to do about it, as a clause for people.
 #[must_use]
 pub fn reason(leak: &Leak, stay: &KeepReason, min_age: SignedDuration) -> String {
     match stay {

@@ -19,11 +19,9 @@ use crate::policy::input::{Input, NotRepullable, Protect, Quadlet};
 /// thereby wanted, and a list has no labels.
 const NOT_FOR_MEMBERS: [Rule; 3] = [Rule::OutOfReach, Rule::BackingOff, Rule::ProtectedLabel];
 
-/// Applies the rules to the images of an inventory.
 #[derive(Debug)]
 pub struct Judge<'a> {
     input: Input<'a>,
-    /// Rules that are not applied.
     waived: &'static [Rule],
     /// By image: positions of its containers.
     users: Vec<Vec<usize>>,
@@ -40,7 +38,6 @@ pub struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// Prepares the tables that the rules use.
     #[must_use]
     pub fn new(input: Input<'a>) -> Self {
         let users = containers_by_image(input.inventory);
@@ -59,7 +56,6 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Skips these rules.
     #[must_use]
     pub fn waiving(self, waived: &'static [Rule]) -> Self {
         Self { waived, ..self }
@@ -395,7 +391,6 @@ impl NeverPulled {
         Self { setting: protect.not_repullable, is_of_kubernetes }
     }
 
-    /// Returns whether a named image is kept if it was never pulled.
     #[must_use]
     pub fn are_kept(&self, image: &Image) -> bool {
         match self.setting {
@@ -408,11 +403,8 @@ impl NeverPulled {
     }
 }
 
-/// RuleAnswer of a rule, with its detail.
 enum RuleAnswer {
-    /// The rule keeps the image.
     Keep(String),
-    /// The rule does not keep it.
     Pass(String),
 }
 
@@ -482,7 +474,6 @@ pub(crate) fn describe_container(container: &Container) -> String {
     format!("the {owner} container {}{state}", container.name)
 }
 
-/// Describes a container, and its use of the image.
 fn describe_use(container: &Container, image: ImageIx) -> String {
     let is_volume = container.image != Some(image) && container.uses(image);
     format!(

@@ -24,7 +24,6 @@ pub struct Input<'a> {
     pub sandboxes: &'a [Sandbox],
     pub pods: &'a Pods,
     pub policy: &'a ContainerPolicy,
-    /// Present time, for ages.
     pub now: Timestamp,
 }
 

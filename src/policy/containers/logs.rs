@@ -9,7 +9,6 @@ use crate::policy::containers::types::Pods;
 /// State of the container that a link is named after, as the runtime reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkTarget {
-    /// The link's name does not contain an id.
     NoId,
     /// The runtime does not know the container.
     Unknown,
@@ -20,7 +19,6 @@ pub enum LinkTarget {
     State(ContainerState),
 }
 
-/// State of a pod's log directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogDirectoryState<'a> {
     /// Uid of the pod; `None` if the name is not that of a pod's directory.

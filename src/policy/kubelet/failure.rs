@@ -33,7 +33,6 @@ pub enum KubeletFailure {
     },
 }
 
-/// Event that the kubelet reports on the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KubeletEvent {
     /// The deletions were not sufficient, according to listed sizes.

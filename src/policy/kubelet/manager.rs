@@ -18,7 +18,6 @@ pub struct FreedImages {
     pub freed_bytes: u64,
 }
 
-/// Result of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CollectorReport {
     pub freed: FreedImages,
@@ -26,9 +25,7 @@ pub struct CollectorReport {
     pub usage_percent: Option<i64>,
     /// Bytes that the run wanted to free; `None` if the threshold was not reached.
     pub wanted_bytes: Option<i128>,
-    /// Events on the node.
     pub events: Vec<KubeletEvent>,
-    /// Reason why it failed.
     pub failure: Option<KubeletFailure>,
 }
 

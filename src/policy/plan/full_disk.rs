@@ -8,7 +8,6 @@ use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, ImageIx, NodeKind, Size};
 use crate::policy::input::{FullFilesystem, Input};
 
-/// Decides which images can be deleted while stores are full.
 #[derive(Clone, Copy)]
 pub(super) struct FirstDeletion<'a> {
     pub(super) full: &'a [FullFilesystem],

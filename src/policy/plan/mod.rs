@@ -37,7 +37,6 @@ use full_disk::FirstDeletion;
 use space_pass::{SpacePass, gain_on};
 pub use types::Task;
 
-/// Plans one deletion at a time.
 #[derive(Debug)]
 pub struct Planner<'a> {
     input: Input<'a>,
@@ -65,18 +64,14 @@ pub struct Planner<'a> {
 /// By node: a description of what keeps it, if anything does.
 type Keepers = HashMap<NodeIx, Option<Rc<str>>>;
 
-/// State of an image in the plan.
 #[derive(Debug)]
 pub enum ImageState {
-    /// A rule keeps it.
     Kept(Ruling),
-    /// It may be deleted.
     Candidate,
     Gone,
 }
 
 impl ImageState {
-    /// Returns the states of all images, before any is deleted.
     #[must_use]
     pub fn all(judge: &Judge<'_>, inventory: &Inventory) -> Vec<Self> {
         let images = (0..inventory.images.len()).map(ImageIx::from);
@@ -211,7 +206,6 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Keeps a candidate if another store now needs its layers.
     fn keep_needed_elsewhere(&mut self, image: ImageIx) {
         if self.is_candidate(image)
             && let Some(user) = self.live.needed_elsewhere(self.input.inventory, image)
@@ -221,7 +215,6 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Ends the planning at any stage.
     #[must_use]
     pub fn finish(mut self, measured: &[Measured]) -> Plan {
         self.fail_unanswered();
@@ -351,7 +344,6 @@ impl<'a> Planner<'a> {
         self.is_candidate(image) && self.can_begin(image)
     }
 
-    /// Returns whether the age pass ended early.
     fn is_aged_left(&self) -> bool {
         !self.is_request && self.order.iter().any(|image| self.is_aged(*image))
     }
@@ -478,7 +470,6 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Continues with the next filesystem.
     fn next_filesystem(&mut self) {
         let Stage::Space { filesystem, pass } = &mut self.stage else { return };
         let next = *filesystem + 1;
@@ -710,7 +701,6 @@ fn mount(input: &Input<'_>, filesystem: FilesystemIx) -> String {
     filesystem.map(|filesystem| filesystem.mount.display().to_string()).unwrap_or_default()
 }
 
-/// Returns the time that nothing has used an image for.
 fn idle(input: &Input<'_>, image: ImageIx) -> Option<SignedDuration> {
     input.ages(image).map(|ages| input.now.duration_since(ages.idle_since()))
 }
