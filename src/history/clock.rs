@@ -18,9 +18,7 @@ use crate::sys::clock::{ClockReading, Leap};
 /// Stored state of the last reading of the clocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClockState {
-    /// Record time at that reading.
     pub record_time: Timestamp,
-    /// Wall clock at that reading.
     pub wall: Timestamp,
     pub boot_id: String,
     /// Microseconds since that boot.
@@ -53,7 +51,6 @@ pub struct Correction {
     pub by: SignedDuration,
 }
 
-/// Result of a reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advance {
     /// State to store. Its `record_time` is the present record time.

@@ -18,7 +18,6 @@ use crate::model::{ImageIx, Inventory, LeakIx, StoreId, StoreIx};
 pub struct Figures {
     /// Mount point of the store's filesystem.
     pub mount: String,
-    /// The store is read-only.
     pub read_only: bool,
     /// The whole store could be read. If not, the figures are lower bounds.
     pub complete: bool,
@@ -45,10 +44,8 @@ pub struct Figures {
     /// Number of layers, snapshots and blobs.
     #[serde(default)]
     pub layers: u64,
-    /// Number of containers by state.
     #[serde(default)]
     pub containers: BTreeMap<String, u64>,
-    /// Leaks by class and verdict.
     #[serde(default)]
     pub leaks: Vec<LeakFigures>,
     /// Used bytes of the store's filesystem that are not in any store, by kind: `journal`, `logs`, `core_dumps`,
@@ -67,7 +64,6 @@ pub const NONE: &str = "_none";
 /// Maximum number of namespaces with their own bytes.
 pub const MAX_NAMESPACES: usize = 100;
 
-/// Leaks of one class and verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeakFigures {
     pub class: String,
@@ -78,7 +74,6 @@ pub struct LeakFigures {
     pub bytes: u64,
 }
 
-/// Figures of a store, and the scan that they are from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreFigures {
     pub key: StoreId,
@@ -213,10 +208,8 @@ fn incomplete_stores(inventory: &Inventory) -> Vec<bool> {
     incomplete
 }
 
-/// Stored figures of all stores.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AllFigures {
-    /// Stores whose figures can be read, by root and driver.
     pub stores: Vec<StoreFigures>,
     /// Number of stores whose figures cannot be read; the next scan replaces them.
     pub unreadable: usize,

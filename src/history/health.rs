@@ -28,10 +28,8 @@ pub enum Error {
         /// Newest schema version that this binary supports.
         known: u32,
     },
-    /// A problem of the file or its filesystem.
     #[error("{0}")]
     Degraded(Box<Degraded>),
-    /// SQLite rejected the statement.
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
 }
@@ -174,7 +172,6 @@ impl Degraded {
         }
     }
 
-    /// Classifies the error of a system call on `path`.
     pub(super) fn from_io(path: &Path, error: &io::Error) -> Self {
         let (path, cause) = (path.to_path_buf(), error.to_string());
         match error.raw_os_error().map(Errno::from_raw_os_error) {
@@ -186,7 +183,6 @@ impl Degraded {
         }
     }
 
-    /// Classifies an error of reading `path`.
     pub(super) fn from_reading(path: &Path, error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotADirectory => Self::NoDirectory { path: path.to_path_buf() },

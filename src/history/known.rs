@@ -40,7 +40,6 @@ pub struct Life {
     in_use: bool,
 }
 
-/// All images that are present according to the database.
 #[derive(Clone, Debug, Default)]
 pub struct KnownImages {
     stores: HashMap<StoreId, KnownStore>,
@@ -52,7 +51,6 @@ struct KnownStore {
     last_complete: Option<Timestamp>,
     last_wall: Timestamp,
     last_seen: Timestamp,
-    /// Present lives by image id.
     lives: HashMap<String, Life>,
 }
 

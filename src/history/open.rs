@@ -148,7 +148,6 @@ fn open_existing(directory: &StateDirectory, check: Check, patience: Duration) -
     Ok(connection)
 }
 
-/// Checks the structure of the database.
 pub(super) fn check_integrity(connection: &Connection) -> rusqlite::Result<()> {
     let first: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if first == "ok" {

@@ -80,7 +80,6 @@ fn everything(quarantined: &Path, why: &str) -> Pin {
     Pin { pattern: "*".into(), note, added_at: Timestamp::now() }
 }
 
-/// Returns the latest quarantined database.
 fn last(dir: &Path) -> io::Result<Option<PathBuf>> {
     Ok(checkup::quarantined(dir)?.pop())
 }
@@ -113,7 +112,6 @@ fn make(path: &Path, pins: &[Pin]) -> Result<(), Degraded> {
     file.sync_all().map_err(|error| Degraded::from_io(dir, &error))
 }
 
-/// Removes an unfinished database and its sidecar files.
 fn discard(unfinished: &Path) {
     for path in ALL.map(|suffix| beside(unfinished, suffix)) {
         if let Err(error) = std::fs::remove_file(&path)

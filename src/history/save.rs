@@ -13,7 +13,6 @@ use super::run_record::put;
 use super::scan_run::ScanRun;
 use super::scans;
 
-/// Result of saving a scan.
 #[derive(Debug)]
 pub struct Saved {
     /// Record time of the scan; `None` if it is not in the database.

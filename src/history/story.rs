@@ -24,7 +24,6 @@ pub struct Story {
     pub deletions: Vec<RecordedDeletion>,
 }
 
-/// A deletion with the run that did it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordedDeletion {
     pub run_id: String,

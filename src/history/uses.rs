@@ -23,7 +23,6 @@ struct UsedImage {
     id: String,
     /// Record time of the last scan that saw it in use.
     used_at: Timestamp,
-    /// Containers that use it, by id.
     containers: BTreeMap<String, UsingContainer>,
 }
 

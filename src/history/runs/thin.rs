@@ -13,14 +13,12 @@ const KEEP: SignedDuration = SignedDuration::from_hours(731 * 24);
 /// Maximum number of separate rows of runs without deletions. More are merged early, so that scans in an endless loop
 /// do not fill the database.
 const MAX_SINGLE: i64 = 5000;
-/// Maximum number of deletions.
 const MAX_DELETIONS: i64 = 50_000;
 /// Maximum number of runs with deletions.
 const MAX_ACTS: i64 = 10_000;
 /// Number of runs between two checks of these limits.
 const CHECK_INTERVAL: i64 = 128;
 
-/// A day in microseconds.
 const DAY: i64 = 86_400_000_000;
 
 /// Times before which runs are merged or deleted, in the stored form. Only whole days of UTC become due.
