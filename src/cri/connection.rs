@@ -31,7 +31,6 @@ const COMPLETION_POLLS: u32 = 5;
 /// HTTP/2 flow control: number of bytes of an answer that the runtime may send before they are read.
 const WINDOW_BYTES: u32 = 4 << 20;
 
-/// Kind of a call, which decides the effect of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallKind {
     /// A query. It is not sent after a signal, and abandoned when a signal arrives.
@@ -43,7 +42,6 @@ pub(super) enum CallKind {
     Completion,
 }
 
-/// Parameters of a call apart from its message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call<'a> {
     pub(super) endpoint: &'a Endpoint,

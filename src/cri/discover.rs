@@ -36,7 +36,6 @@ const CRICTL: &str = "/etc/crictl.yaml";
 /// The kubelet's flag for the socket; `containerRuntimeEndpoint` in its configuration means the same.
 const ENDPOINT_FLAG: &str = "--container-runtime-endpoint";
 
-/// A candidate socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     pub endpoint: Endpoint,
@@ -55,7 +54,6 @@ pub struct EndpointDiscovery {
     pub problems: Vec<(PathBuf, String)>,
 }
 
-/// The result of probing the candidates.
 #[derive(Debug, Default)]
 pub struct Answers {
     /// Runtimes with CRI v1, in the order of the candidates. If there are several, the caller chooses one or
@@ -101,7 +99,6 @@ pub fn discover(root: &Sysroot) -> EndpointDiscovery {
     finder.found
 }
 
-/// Returns device and inode of a socket.
 fn identity(root: &Sysroot, path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     let facts = std::fs::metadata(root.resolve(path).ok()?).ok()?;
@@ -126,7 +123,6 @@ fn named_by_runtimes(root: &Sysroot) -> Vec<(PathBuf, String)> {
     sockets.filter(|(path, _)| !is_usual(path)).collect()
 }
 
-/// Connects to each candidate and sorts them by whether a runtime answers.
 #[must_use]
 pub fn probe(candidates: Vec<Candidate>, options: &Options) -> Answers {
     let mut answers = Answers::default();

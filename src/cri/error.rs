@@ -34,7 +34,6 @@ impl CriError {
     }
 }
 
-/// Reason why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CriProblem {
     /// The socket does not exist.
@@ -46,7 +45,6 @@ pub enum CriProblem {
     /// The runtime already serves the socket, but is still reading its state.
     #[error("the runtime is starting: {0}")]
     Starting(String),
-    /// No permission to use the socket.
     #[error("permission denied: runtime sockets are accessible to root only")]
     Denied,
     /// No answer before the deadline. The requested action may still happen.
@@ -88,7 +86,6 @@ pub enum CriProblem {
     /// A signal ended the wait for the answer to an action. The action may still happen.
     #[error("ended by a signal before it answered")]
     Left,
-    /// Any other error that the runtime returns.
     #[error("{code:?}: {message}")]
     Other {
         /// The gRPC code, for example `Unknown`.

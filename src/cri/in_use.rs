@@ -36,7 +36,6 @@ pub struct Use {
 }
 
 impl<'a> Names<'a> {
-    /// Indexes a listing.
     #[must_use]
     pub fn new(images: &'a [RuntimeImage]) -> Self {
         let mut names = Self::default();
@@ -71,7 +70,6 @@ impl<'a> Names<'a> {
         Use { certain, images }
     }
 
-    /// Returns the images that a container uses.
     #[must_use]
     pub fn used_by(&self, container: &RuntimeContainer) -> Use {
         let references =
