@@ -27,7 +27,6 @@ const MAX_INLINE: u64 = 2048;
 /// Maximum `st_blocks`, in bytes, of an inode that is stored in the metadata.
 const BLOCK: u64 = 4096;
 
-/// Metadata of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// Bytes of one copy of the metadata.

@@ -82,7 +82,6 @@ pub struct ThreadHoldings {
 }
 
 impl ThreadHoldings {
-    /// Records an inode.
     #[inline]
     pub fn add(&mut self, inode: Holding) {
         // Most files of a directory have inodes in the same chunk.
@@ -142,14 +141,12 @@ pub fn decode(bytes: &[u8], unit: usize) -> impl Iterator<Item = Holding> + '_ {
     })
 }
 
-/// An XFS whose inodes are counted by chunk.
 #[derive(Clone, Debug)]
 struct Filesystem {
     rule: ChunkRule,
     fd: Arc<OwnedFd>,
 }
 
-/// Units with inodes on filesystems that free inodes by chunk.
 #[derive(Clone, Debug, Default)]
 pub struct InodeChunks {
     /// By `st_dev`.
@@ -186,7 +183,6 @@ impl InodeChunks {
         self.holdings = merged(std::mem::take(&mut self.holdings));
     }
 
-    /// Deletes all holdings.
     pub fn clear(&mut self) {
         self.holdings.clear();
     }

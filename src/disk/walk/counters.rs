@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use super::links::lock;
 use super::types::{Progress, Tally};
 
-/// Tallies of all units, and the progress that another thread may read.
 #[derive(Debug)]
 pub struct Counters<'a> {
     /// Tally and latest change of each unit.
@@ -15,7 +14,6 @@ pub struct Counters<'a> {
 }
 
 impl<'a> Counters<'a> {
-    /// Creates counters for the units below `units`, or for none.
     pub fn new(units: Option<usize>, progress: Option<&'a Progress>) -> Self {
         let units = (0..units.unwrap_or(0)).map(|_| Mutex::new((Tally::default(), i64::MIN))).collect();
         Self { units, progress }
@@ -34,7 +32,6 @@ impl<'a> Counters<'a> {
         }
     }
 
-    /// Returns the tallies and the latest changes, by unit number.
     pub fn into_tallies(self) -> (Vec<Tally>, Vec<i64>) {
         let newest = self.units.iter().map(|unit| lock(unit).1).collect();
         // Collected in place: a second list would be a noticeable part of the memory for a large store.

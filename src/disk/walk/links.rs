@@ -41,10 +41,8 @@ enum Units {
     Several(Vec<usize>),
 }
 
-/// Result of seeing a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// First link of the inode.
     First,
     /// A further link: more are missing, or the inode belongs to several units.
     Further,
@@ -133,7 +131,6 @@ impl Links {
         }
     }
 
-    /// Adds the shared extents of an inode that [`Self::see`] has recorded.
     pub fn attach(&self, key: InodeKey, filesystem: u64, extents: FileExtents) {
         if let Some(entry) = self.shard(key).get_mut(&key) {
             entry.extents = Some((filesystem, extents));

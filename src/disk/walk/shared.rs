@@ -72,7 +72,6 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the next tree that no thread has started.
     pub fn next_tree(&self) -> Option<usize> {
         let next = self.next_tree.fetch_add(1, Ordering::Relaxed);
         (next < self.trees.len()).then_some(next)

@@ -36,7 +36,6 @@ struct SharingGroup {
 }
 
 impl Groups {
-    /// Adds the references to one filesystem.
     pub fn add(&mut self, references: Vec<Reference>) {
         let references = references.into_iter().filter(|reference| reference.length > 0);
         let (encoded, plain): (Vec<_>, Vec<_>) = references.partition(|reference| reference.encoded);
@@ -44,7 +43,6 @@ impl Groups {
         self.add_encoded(encoded);
     }
 
-    /// Returns the groups, sorted.
     pub fn into_shared(self) -> Vec<SharedExtents> {
         self.0
             .into_iter()
