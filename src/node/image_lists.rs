@@ -17,7 +17,6 @@ use crate::model::text::reference::{checked, is_digest};
 /// Maximum number of images of all files together.
 pub const MOST_IMAGES: usize = 20_000;
 
-/// An image that a file or an argument names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WantedImage {
     /// Reference, or the file and its position for a manifest.
@@ -73,7 +72,6 @@ pub fn parse(origin: &str, text: &str) -> Result<Vec<WantedImage>, String> {
     }
 }
 
-/// Part of a file.
 enum Entry<'a> {
     Document(Value),
     Reference(&'a str),
@@ -129,7 +127,6 @@ fn content(line: &str) -> Option<&str> {
     (!line.is_empty()).then_some(line)
 }
 
-/// Checks the reference on a line.
 fn checked_line(line: &str) -> Result<&str, String> {
     const SHOWN: usize = 80;
     checked(line).map_err(|why| format!("{why}: {:?}", line.chars().take(SHOWN).collect::<String>()))
@@ -138,13 +135,11 @@ fn checked_line(line: &str) -> Result<&str, String> {
 /// Maximum number of references in a list.
 const MOST_LISTED: usize = 100_000;
 
-/// A line of a list that is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {number}: {why}")]
 pub struct BadLine {
     /// Number of the line, from 1.
     pub number: usize,
-    /// Clause that says what is wrong.
     pub why: String,
 }
 

@@ -52,10 +52,8 @@ const CONFIGS: [&str; 2] = ["/var/lib/kubelet/config.yaml", "/etc/kubernetes/kub
 /// directory.
 const OPENSHIFT_DROP_INS: &str = "/etc/openshift/kubelet.conf.d";
 
-/// A file and an error in it.
 pub type Problem = (PathBuf, String);
 
-/// Contents of a settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsFile {
     /// Path inside the root.
@@ -63,7 +61,6 @@ pub struct SettingsFile {
     pub text: String,
 }
 
-/// Value of a setting, and the file that sets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     pub value: String,
@@ -94,7 +91,6 @@ impl DataDir {
     }
 }
 
-/// Settings of the kubelet on this node.
 #[derive(Debug, Default)]
 pub struct Kubelet {
     /// Data directories of k3s and RKE2 that a file or [`Self::add_data_dirs`] names.
@@ -113,7 +109,6 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// Reads the files that exist below `root`.
     #[must_use]
     pub fn read(root: &Sysroot) -> Self {
         Self::default().with_files(root)
@@ -224,7 +219,6 @@ impl Kubelet {
         self.embedded.iter().filter_map(move |file| scalars::flag(&file.text, name))
     }
 
-    /// Checks whether this node shows any trace of a kubelet.
     #[must_use]
     pub fn is_here(&self) -> bool {
         self.running.is_some() || !self.configs.is_empty() || !self.flags.is_empty()

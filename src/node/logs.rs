@@ -15,7 +15,6 @@ use crate::sys::quiet::FileKind;
 use crate::sys::readlink::Untraced;
 use crate::sys::sysroot::Sysroot;
 
-/// Directory of a pod's logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogDirectory {
     /// `<namespace>_<pod>_<uid>`.
@@ -25,12 +24,10 @@ pub struct LogDirectory {
     pub size: LogSize,
 }
 
-/// Space that logs occupy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogSize {
     /// Allocated bytes that their deletion frees. Files with hard links outside of the tree are not included.
     pub bytes: u64,
-    /// Inodes that their deletion frees.
     pub inodes: u64,
     /// Latest modification time in the tree; `None` if an entry could not be examined.
     pub newest: Option<Timestamp>,

@@ -17,7 +17,6 @@ use super::{content, manifest, static_pods};
 use crate::sys::quiet::is_absent;
 use crate::sys::sysroot::Sysroot;
 
-/// Pods that the kubelet knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownPods {
     /// Uids of the pods with a directory.
@@ -29,7 +28,6 @@ pub struct KnownPods {
     is_named: bool,
 }
 
-/// Reason why no pod can count as deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum Unknown {
     /// None of the kubelet's possible directories exists.

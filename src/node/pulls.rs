@@ -87,7 +87,6 @@ pub fn pulled(root: &Sysroot, configured: Option<&Path>) -> Vec<Pulled> {
     found
 }
 
-/// Pulls in progress.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pulls {
     /// The images, by the references in the pods.

@@ -18,7 +18,6 @@ use crate::sys::quiet::{FileKind, is_absent};
 use crate::sys::root::Root;
 use crate::sys::sysroot::Sysroot;
 
-/// Directories of root's units.
 pub const SYSTEM: [&str; 3] =
     ["/run/containers/systemd", "/etc/containers/systemd", "/usr/share/containers/systemd"];
 
@@ -39,7 +38,6 @@ const MAX_USER_IMAGES: usize = 1000;
 /// Maximum depth of nested directories.
 const MAX_DEPTH: usize = 16;
 
-/// Directory that is searched for quadlets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitDirectory {
     /// Path inside the root.
@@ -49,12 +47,10 @@ pub struct UnitDirectory {
     pub foreign: bool,
 }
 
-/// Images that units name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quadlets {
     /// The images, in order of the files that name them.
     pub images: Vec<NamedImage>,
-    /// Parse errors and their consequences.
     pub findings: Vec<Finding>,
     /// A user has more files than are read, so any image may be named.
     pub names_more: bool,
@@ -273,7 +269,6 @@ fn is_drop_in(directory: &Path) -> bool {
     is_unit(Path::new(unit)) || is_unit(&Path::new("x").with_extension(unit))
 }
 
-/// Value in a unit that names images.
 #[derive(Debug, PartialEq, Eq)]
 enum Value {
     /// A reference, or the name of another unit.

@@ -17,14 +17,12 @@ pub(super) const MAX_FILE_BYTES: u64 = 10 << 20;
 
 const NAMES: ImageNamers = ImageNamers::StaticPods;
 
-/// Images that static pods name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StaticPods {
     /// The images, in order of the files that name them.
     pub images: Vec<NamedImage>,
     /// The places that were searched, including those that do not exist.
     pub places: Vec<PathBuf>,
-    /// Parse errors and their consequences.
     pub findings: Vec<Finding>,
 }
 

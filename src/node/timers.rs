@@ -34,16 +34,13 @@ pub const HOLDS: [&str; 2] = ["/run/layersweep/hold", "/etc/layersweep/hold"];
 /// Maximum size of a unit or cron file.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// State of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TimerState {
     /// The unit does not exist.
     Missing,
     /// The unit is masked: this file is empty or a dangling symlink.
     Masked(PathBuf),
-    /// The unit exists, but nothing starts it.
     Disabled,
-    /// The unit starts at boot.
     Enabled,
 }
 
@@ -112,7 +109,6 @@ fn runs(line: &str, command: &str) -> bool {
         && line.split_whitespace().any(|word| word == command)
 }
 
-/// Returns the files of [`HOLDS`] that exist, with their modification times.
 #[must_use]
 pub fn holds(root: &Sysroot) -> Vec<(PathBuf, Option<SystemTime>)> {
     let mut holds = Vec::new();
