@@ -62,7 +62,6 @@ impl Allowance {
         Self(Some(Limited { left, spent: Arc::default(), is_exceeded: Arc::default() }))
     }
 
-    /// Returns true if the store belongs to another user.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.0.is_some()

@@ -42,16 +42,13 @@ const RAID10: u64 = 1 << 6;
 const RAID1C3: u64 = 1 << 9;
 const RAID1C4: u64 = 1 << 10;
 
-/// Number of copies of each byte that a btrfs keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copies {
-    /// Copies of file data.
     pub data: u32,
     /// Copies of metadata; 2 by default.
     pub metadata: u32,
 }
 
-/// Returns whether `fd` is on a btrfs.
 pub fn is_btrfs(fd: BorrowedFd<'_>) -> Result<bool> {
     const MAGIC: u64 = 0x9123_683e;
     #[allow(clippy::unnecessary_cast)] // a signed or narrower type on other architectures

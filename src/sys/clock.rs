@@ -31,7 +31,6 @@ pub struct Leap {
     pub by: i64,
 }
 
-/// Present time, against which dates on the disk are measured.
 #[derive(Clone, Debug)]
 pub struct Present {
     now: Timestamp,

@@ -11,7 +11,6 @@ use super::processes::read::{ProcRecord, ProcessFacts};
 pub use super::processes::records::Backing;
 use super::processes::{Builder, describe_unknown};
 
-/// Deleted file that a process has open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeletedFile {
     /// Device number as `stat` reports it. The numbers of overlays and subvolumes are not those of a filesystem.
@@ -25,7 +24,6 @@ pub struct DeletedFile {
     pub holder: String,
 }
 
-/// Deleted files that processes have open.
 #[derive(Clone, Debug, Default)]
 pub struct DeletedFiles {
     /// Each file once, the largest first. Files on filesystems that wait for a server or a process are left out:
@@ -35,7 +33,6 @@ pub struct DeletedFiles {
     pub unknown: Option<String>,
 }
 
-/// Reads the deleted files that processes have open.
 pub fn files() -> io::Result<DeletedFiles> {
     let mut deleted = DeletedFiles::default();
     let mut processes = Builder::default();

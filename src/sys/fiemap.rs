@@ -47,7 +47,6 @@ struct FiemapRequest {
 /// `_IOWR('f', 11, struct fiemap)`. The size in the number is that of the header only.
 const FS_IOC_FIEMAP: Opcode = opcode::read_write::<Header>(b'f', 11);
 
-/// Range of a file that the filesystem reports as shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedExtent {
     /// Byte position on the filesystem (on btrfs in its logical address space).

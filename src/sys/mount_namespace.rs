@@ -11,7 +11,6 @@ use rustix::io::Errno;
 
 use super::root::Who;
 
-/// Mount namespace of a process.
 pub(super) struct MountNamespace {
     pub(super) inode: u64,
     /// Users who may mount there.

@@ -64,7 +64,6 @@ pub struct Location {
 }
 
 impl Location {
-    /// Returns whether it is `other` or is below it.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
         self.device == other.device && self.path.starts_with(&other.path)

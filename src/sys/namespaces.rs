@@ -26,7 +26,6 @@ pub struct MountOfProcess {
     pub pid: u32,
     /// Mount, with its paths as that process sees them.
     pub mount: Mount,
-    /// Part of a filesystem that it shows.
     pub shows: Location,
     /// Location that it is mounted on; `None` if the process cannot see the mount below.
     pub covers: Option<Location>,
@@ -66,7 +65,6 @@ pub struct Mounts {
     seen: Vec<MountOfProcess>,
     by_point: BTreeMap<PathBuf, usize>,
     by_place: HashMap<(u32, u32), BTreeMap<PathBuf, usize>>,
-    /// Overlays by the words in their options.
     by_word: HashMap<Vec<u8>, usize>,
     overlays: Vec<usize>,
     unknown: Vec<Unknown>,
@@ -74,7 +72,6 @@ pub struct Mounts {
     processes: Processes,
 }
 
-/// Directory that mounts are queried for.
 #[derive(Debug)]
 struct Area {
     path: PathBuf,
@@ -100,7 +97,6 @@ impl Mounts {
         Self::query(areas, content, false)
     }
 
-    /// Reads the processes and their open files too.
     pub fn read_with_processes(areas: &[PathBuf]) -> io::Result<Self> {
         Self::query(areas, areas, true)
     }
@@ -227,13 +223,11 @@ impl Mounts {
         &self.unknown
     }
 
-    /// Returns whether every process of the machine is in `/proc`.
     #[must_use]
     pub fn sees_all(&self) -> bool {
         self.sees_all
     }
 
-    /// Returns the processes, if they were requested.
     #[must_use]
     pub fn processes(&self) -> &Processes {
         &self.processes
@@ -284,7 +278,6 @@ impl Mounts {
         children.chain(self.by_word.keys().map(|word| OsStr::from_bytes(word)))
     }
 
-    /// Returns true if an overlay's options contain `word`.
     #[must_use]
     pub fn has_overlay_on(&self, word: &str) -> bool {
         self.overlay_with(word.as_bytes()).is_some()

@@ -99,7 +99,6 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// Reads `/proc` once.
     pub fn read() -> io::Result<Self> {
         Self::query(ProcessFacts { files: true, ..ProcessFacts::default() })
     }
@@ -225,7 +224,6 @@ impl Processes {
         hidden.filter(|process| process.is_silent())
     }
 
-    /// Returns all visible processes.
     #[must_use]
     pub fn all(&self) -> &[Process] {
         &self.all
@@ -260,7 +258,6 @@ pub fn arguments_of_containerds() -> io::Result<Vec<Vec<String>>> {
     Ok(found)
 }
 
-/// Combines records into processes.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     processes: Processes,

@@ -25,7 +25,6 @@ const MAX_DEPTH: usize = 64;
 /// Maximum number of failures that are listed; the rest is only counted.
 const MAX_FAILURES: usize = 20;
 
-/// The result of a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removal {
     /// Number of unlinked names, including directories.
@@ -34,7 +33,6 @@ pub struct Removal {
     pub failures: Vec<RemovalFailure>,
     /// Number of further failures.
     pub more_failures: u64,
-    /// A signal interrupted the removal.
     pub interrupted: bool,
 }
 
@@ -59,13 +57,11 @@ impl std::fmt::Display for RemovalFailure {
 }
 
 impl Removal {
-    /// Returns whether nothing of the tree is left.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.failures.is_empty() && !self.interrupted
     }
 
-    /// Adds the result of another removal.
     pub fn absorb(&mut self, other: Self) {
         self.removed += other.removed;
         self.more_failures += other.more_failures;
@@ -121,7 +117,6 @@ fn is_directory(parent: BorrowedFd<'_>, entry: &CStr) -> bool {
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
 }
 
-/// Open directory of the tree, with its remaining work.
 struct Level {
     directory: OwnedFd,
     name: CString,

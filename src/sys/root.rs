@@ -232,7 +232,6 @@ fn find_by(mut walk: Walk<'_>, path: &Path) -> io::Result<(Arc<OwnedFd>, PathBuf
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct DirectoryRights {
-    /// Uid of the owner.
     pub uid: u32,
     pub mode: u32,
 }
@@ -289,7 +288,6 @@ impl DirectoryChain {
     }
 }
 
-/// A user whose access to a directory is checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Who {
     /// Permissions do not apply: the user is root, or has a capability to bypass them.

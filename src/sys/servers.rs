@@ -9,7 +9,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::users::trusted_uids;
 
-/// Server of a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Server {
     Kernel,

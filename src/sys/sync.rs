@@ -28,7 +28,6 @@ pub fn serve() -> ExitCode {
     }
 }
 
-/// Synchronisation that was started.
 #[derive(Debug)]
 pub struct Syncing(SyncState);
 
@@ -72,7 +71,6 @@ impl Syncing {
         }
     }
 
-    /// Waits for the end, until a deadline or a signal.
     pub fn wait(&mut self, until: Instant) -> io::Result<()> {
         loop {
             if let Some(outcome) = self.outcome() {

@@ -22,7 +22,6 @@ use super::root::{self, OpenedDirectories, Root};
 use super::users;
 use ostree::Ostree;
 
-/// Maximum number of entries of a directory that is listed.
 const MAX_ENTRIES: usize = 200_000;
 
 /// Root of all configured paths: `/`, or a mounted disk.
@@ -109,7 +108,6 @@ impl Sysroot {
         lookup::by_components(path, |inside| lookup::below(&self.root, inside))
     }
 
-    /// Opens the directory that [`Self::resolve`] returns.
     pub fn open(&self, path: &Path) -> io::Result<Root> {
         if !self.is_foreign() {
             let path = std::path::absolute(path)?;
@@ -139,7 +137,6 @@ impl Sysroot {
         }
     }
 
-    /// Returns [`Self::display`] as text.
     #[must_use]
     pub fn shown(&self, host_path: &Path) -> String {
         self.display(host_path).to_string_lossy().into_owned()
@@ -193,7 +190,6 @@ impl Sysroot {
         Ok((Arc::new(rustix::fs::openat(CWD, &placed, beneath::HANDLE, Mode::empty())?), placed))
     }
 
-    /// Finds a file of the running system.
     fn find(&self, path: &Path) -> io::Result<(Arc<OwnedFd>, PathBuf)> {
         let path = std::path::absolute(path)?;
         match &self.opened {

@@ -34,7 +34,6 @@ const MEMORY: Duration = Duration::from_secs(60);
 /// Patience for the next answer, and the time of the first missing one.
 static PATIENCE: Mutex<Option<(Instant, ReadPatience)>> = Mutex::new(None);
 
-/// Returns the patience that earlier answers have left.
 fn patience() -> ReadPatience {
     let patience = PATIENCE.lock().unwrap_or_else(PoisonError::into_inner);
     let recent = patience.as_ref().filter(|(since, _)| since.elapsed() < MEMORY);

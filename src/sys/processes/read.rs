@@ -98,7 +98,6 @@ pub(crate) fn sees_all(proc: &Path) -> bool {
         && fs::read(proc.join("1/status")).is_ok()
 }
 
-/// Directory of a process in `/proc`.
 #[derive(Clone)]
 struct ProcessDirectory {
     id: u32,
@@ -136,7 +135,6 @@ enum View {
     Stuck(u32),
 }
 
-/// Processes that see a view.
 #[derive(Default)]
 struct Seers {
     pids: Vec<u32>,
@@ -601,7 +599,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A deleted file that is open.
 struct Deleted {
     identity: (u64, u64),
     record: ProcRecord,
@@ -680,7 +677,6 @@ fn field<'t>(text: &'t [u8], name: &str) -> Option<&'t str> {
     std::str::from_utf8(value).ok().map(str::trim)
 }
 
-/// Returns a living thread of a process whose main thread has ended.
 fn living_thread(place: &Path) -> Option<PathBuf> {
     let threads = fs::read_dir(place.join("task")).ok()?.flatten().map(|entry| entry.path());
     let mut alive = threads.filter(|thread| {

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use super::super::patience::Unanswered;
 use super::super::root::{DirectoryChain, Who};
 
-/// Facts to read about processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessFacts {
     /// Mounts that concern the directories of `ways`.
@@ -19,7 +18,6 @@ pub(crate) struct ProcessFacts {
     pub(crate) files: bool,
     /// Deleted files that are open, with their sizes.
     pub(crate) deleted: bool,
-    /// Arguments of kubelets.
     pub(crate) arguments: bool,
     /// Only the arguments of containerds, and of programs that start one.
     pub(crate) containerds: bool,
@@ -27,7 +25,6 @@ pub(crate) struct ProcessFacts {
 }
 
 impl ProcessFacts {
-    /// Returns true if `who` may reach the directories. Root always may.
     pub(in crate::sys) fn concerns(&self, who: &Who) -> bool {
         who.is_privileged || self.ways.as_ref().is_none_or(|ways| ways.iter().any(|way| way.admits(who)))
     }
@@ -83,7 +80,6 @@ pub(crate) enum ProcRecord {
     End,
 }
 
-/// Reason why the open files of a process are unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Hiding {
     /// The kernel does not show them to this process.
