@@ -12,7 +12,6 @@ use crate::model::{ImageIx, Inventory, NodeIx};
 pub struct Need {
     /// The user, for messages: `the podman container web`.
     pub by: String,
-    /// Ids of layers.
     pub layers: Vec<String>,
     /// Ids of images, or other references to them ([`may_be`]).
     pub images: Vec<String>,
@@ -74,7 +73,6 @@ impl LentObjects {
         by_id.get(id).copied()
     }
 
-    /// Images by id.
     pub(super) fn images(&self) -> &HashMap<String, ImageIx> {
         &self.images
     }

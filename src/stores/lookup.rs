@@ -17,7 +17,6 @@ use crate::model::{ContainerIx, ImageIx, LeakIx, LostContainer, Node, NodeIx, No
 use crate::sys::beneath::{HANDLE, Opener};
 use crate::sys::root::{self, Root};
 
-/// An object of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     Image(ImageIx),
@@ -27,7 +26,6 @@ pub enum Subject {
     Node(NodeIx),
 }
 
-/// A path that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
     /// Path on this system; no component above a store is a symlink.
@@ -41,22 +39,17 @@ pub struct Located {
 /// Reasons why a reference could not be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {
-    /// Nothing matches.
     #[error("no image, layer, container or path matches {reference:?}{}", too_short(reference))]
     Unknown { reference: String },
-    /// Several objects match.
     #[error("{reference:?} could be any of {}", candidates.join(", "))]
     Ambiguous {
         reference: String,
-        /// Descriptions of the objects.
         candidates: Vec<String>,
         /// Unambiguous name of the first candidate, as a clause.
         remedy: String,
     },
-    /// A path that does not exist.
     #[error("{} does not exist", path.display())]
     Missing { path: PathBuf },
-    /// A path that cannot be examined.
     #[error("{}: {message}", path.display())]
     Unreadable { path: PathBuf, message: String },
 }
@@ -389,7 +382,6 @@ fn owner_of(scan: &Scan, node: NodeIx) -> Subject {
     }
 }
 
-/// Returns the store that contains a path inside the sysroot, and the path below its root.
 fn inside_sysroot(scan: &Scan, path: &Path) -> Option<(StoreIx, PathBuf)> {
     let stores = scan.inventory.stores.iter().enumerate();
     let mut stores = stores.filter_map(|(position, store)| {
@@ -399,7 +391,6 @@ fn inside_sysroot(scan: &Scan, path: &Path) -> Option<(StoreIx, PathBuf)> {
     stores.next()
 }
 
-/// Returns the device and inode number of a file that was found.
 fn identity(found: std::io::Result<(Arc<OwnedFd>, PathBuf)>) -> Option<(u64, u64)> {
     let stat = rustix::fs::fstat(found.ok()?.0).ok()?;
     Some((stat.st_dev, stat.st_ino))

@@ -44,7 +44,6 @@ pub(super) struct Measurement {
     stores: Vec<StoreId>,
     /// Names of the units of each reading.
     units: Vec<Vec<Fingerprint>>,
-    /// Slots by name.
     slots: HashMap<Fingerprint, usize>,
     /// Slots of the units of each reading.
     of_units: Vec<Vec<usize>>,
@@ -272,12 +271,10 @@ impl Measurement {
         std::mem::take(&mut self.cached).leave(&alive)
     }
 
-    /// Returns the slots of layers whose size comes from an earlier scan.
     pub(super) fn taken(&self) -> HashSet<usize> {
         self.cached.taken().collect()
     }
 
-    /// Drops all measurements.
     fn forget(&mut self) {
         self.slots.clear();
         self.names.clear();
@@ -379,7 +376,6 @@ impl Measurement {
         }
     }
 
-    /// Reports finished layers that another process modified.
     fn report_modified(&self, request: &ScanRequest, findings: &mut Vec<Finding>) {
         let modified = self.cached.modified();
         if modified.is_empty() {

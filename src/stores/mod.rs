@@ -51,18 +51,14 @@ pub use running::{RunningPrograms, RuntimeStore};
 use store::{Filling, Store};
 use unit::{StoreTrees, UnitTree};
 
-/// Result of a scan.
 #[derive(Clone, Debug)]
 pub struct Scan {
     /// Inventory: everything that uses bytes, and the objects that need it.
     pub inventory: Inventory,
-    /// Reference counts of the inventory.
     pub refs: Refs,
-    /// Effort of the measurement.
     pub effort: Effort,
     /// Time that ages refer to.
     pub taken_at: Timestamp,
-    /// The root that was scanned.
     pub sysroot: Sysroot,
     /// Sizes to store for later scans, by store (`None`: unchanged). Present only if [`measure`] was given sizes, and
     /// never for another system's disk.
@@ -79,7 +75,6 @@ pub struct Scan {
     pub present: Present,
     /// Trees of all units, if [`ScanRequest::keep_trees`] was set; otherwise empty.
     pub trees: StoreTrees,
-    /// The request, to repeat the scan.
     pub request: ScanRequest,
 }
 
@@ -265,7 +260,6 @@ fn effort_of(started: Instant, progress: &Progress, nodes: &[Node], from_cache: 
     }
 }
 
-/// Returns the measurements that the filesystems of these roots require.
 fn needs_of(
     readings: &[Box<dyn Store>],
     root_filesystems: &[Vec<(FilesystemIx, CostModel)>],

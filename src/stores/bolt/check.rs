@@ -20,7 +20,6 @@ pub fn check(pages: &Pages<'_>, root: u64) -> Result<u64, Damage> {
 
 struct TreeCheck<'p, 'a> {
     pages: &'p Pages<'a>,
-    /// Bitmap of the pages visited so far.
     seen: Vec<u64>,
     used: u64,
 }

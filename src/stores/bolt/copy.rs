@@ -47,7 +47,6 @@ impl PageSource for File {
     }
 }
 
-/// Limits for reading one database.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Maximum bytes in use; a larger database is not read. The largest on record uses 155 MB.
@@ -93,10 +92,7 @@ pub enum BoltError {
     Damaged(#[from] super::page::Damage),
     /// The file changed during every attempt.
     #[error("busy: it changed during each of {attempts} attempts to read it")]
-    Busy {
-        /// Number of attempts.
-        attempts: u32,
-    },
+    Busy { attempts: u32 },
 }
 
 /// Copy of the newest transaction.

@@ -18,18 +18,14 @@ pub const OUTSIDE: &str = "it is outside the file";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("page {page}: {reason}")]
 pub struct Damage {
-    /// Number of the page.
     pub page: u64,
-    /// Description of the contradiction.
     pub reason: &'static str,
 }
 
-/// Kind of a page in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
     /// Its elements point to other pages.
     Branch,
-    /// Its elements contain keys and values.
     Leaf,
 }
 
@@ -45,18 +41,15 @@ pub struct BoltPage<'a> {
     bytes: &'a [u8],
 }
 
-/// Element of a branch page.
 #[derive(Clone, Copy, Debug)]
 pub struct Branch<'a> {
     /// Smallest key of the child.
     pub key: &'a [u8],
-    /// Number of the child page.
     pub child: u64,
     /// Offset of the end of the key.
     pub end: usize,
 }
 
-/// Element of a leaf page.
 #[derive(Clone, Copy, Debug)]
 pub struct Leaf<'a> {
     pub key: &'a [u8],
@@ -67,7 +60,6 @@ pub struct Leaf<'a> {
     pub end: usize,
 }
 
-/// Location of the entries of a bucket.
 #[derive(Clone, Copy, Debug)]
 pub enum BucketRoot<'a> {
     /// Tree whose root page has this number.
@@ -76,7 +68,6 @@ pub enum BucketRoot<'a> {
     Inline(BoltPage<'a>),
 }
 
-/// All pages of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Pages<'a> {
     /// The file up to `high_water`.

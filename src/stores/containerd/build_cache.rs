@@ -14,7 +14,6 @@ use super::metadata::{LeaseRecord, Namespace};
 const TEMPORARY: &str = "buildkit/lease.temporary";
 const HISTORY: &str = "_history";
 
-/// Leases of a builder's cache in one namespace.
 #[derive(Clone, Debug, Default)]
 pub struct CacheLeases<'a> {
     pub all: Vec<&'a LeaseRecord>,

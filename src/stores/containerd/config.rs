@@ -22,7 +22,6 @@ use crate::sys::sysroot::Sysroot;
 pub use file::RootConfig;
 use flags::Flags;
 
-/// Result of reading the configuration of a node.
 #[derive(Clone, Debug, Default)]
 pub struct ContainerdDiscovery {
     /// Roots, each once. They need not exist. A directory of a snapshotter or a cache that several roots name belongs
@@ -192,7 +191,6 @@ impl RootConfig {
         }
     }
 
-    /// Adds facts from another source about the same root.
     fn merge(&mut self, other: Self) {
         self.add_pins(&other.pins);
         if self.state.as_os_str().is_empty() {
@@ -246,7 +244,6 @@ impl RootConfig {
         })
     }
 
-    /// Returns the proxy plugins whose directory exists.
     fn proxies<'a>(&'a self, sysroot: &'a Sysroot) -> impl Iterator<Item = Proxy> + 'a {
         self.proxies.iter().filter_map(|(name, path)| {
             let directory = directory(sysroot, path)?;
@@ -298,7 +295,6 @@ impl Flavour {
     }
 }
 
-/// Returns the built-in sandbox images of containerd.
 pub fn default_sandboxes() -> Vec<ConfiguredPin> {
     let origin = "containerd's built-in defaults";
     DEFAULT_SANDBOXES.map(|image| ConfiguredPin { image: image.into(), origin: origin.into() }).into()

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 
 use crate::stores::oci::{Descriptor, Document};
 
-/// Content of an image name on this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
     /// True if the target is an index.

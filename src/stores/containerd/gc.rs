@@ -31,13 +31,11 @@ const BACK: &str = "containerd.io/gc.bref.";
 /// An object that the garbage collection marks, inside one namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ref<'a> {
-    /// A blob, by digest.
     Content(&'a str),
     /// A snapshot, by snapshotter and key.
     Snapshot(&'a str, &'a str),
     /// A download, by its key.
     Ingest(&'a str),
-    /// An image, by name.
     Image(&'a str),
     /// A container, by id. It is a root; no edge points to it.
     Container(&'a str),
@@ -54,7 +52,6 @@ pub enum Term {
     Expired(Timestamp),
 }
 
-/// The edges of one namespace.
 #[derive(Debug)]
 pub struct Graph<'a> {
     namespace: &'a Namespace,
@@ -67,7 +64,6 @@ pub struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    /// Creates the graph of `namespace`.
     #[must_use]
     pub fn new(namespace: &'a Namespace, images_expire: bool) -> Self {
         let mut edges: HashMap<Ref<'a>, Vec<Ref<'a>>> = HashMap::new();
@@ -300,7 +296,6 @@ fn back_edge<'a>(label: &'a str, value: &'a str) -> Option<Ref<'a>> {
     })
 }
 
-/// Returns true if a lease has no expiry.
 #[must_use]
 pub fn is_unlimited(labels: &RecordLabels) -> bool {
     expiry(labels).is_none()

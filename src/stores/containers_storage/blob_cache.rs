@@ -33,7 +33,6 @@ const MOST_BYTES: u64 = 128 << 20;
 /// Transport of registries.
 const REGISTRY: &str = "docker";
 
-/// A repository that has a blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BlobLocation {
     /// Registry and repository: `quay.io/team/app`.
@@ -67,7 +66,6 @@ impl BlobLocations {
     }
 }
 
-/// Reads the caches of a store.
 pub(super) fn read(places: &StorePlaces) -> BlobLocations {
     let within = places.within();
     let mut found = BlobLocations { is_absent: true, ..BlobLocations::default() };

@@ -29,7 +29,6 @@ use crate::sys::sqlite;
 /// Maximum size of a database. That of ten thousand containers has at most a few hundred MB.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// Podman's database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Engine {
     /// There is no database: podman was never used with this store, or the database was deleted.
@@ -40,10 +39,8 @@ pub(crate) enum Engine {
     Known(PodmanRecords),
 }
 
-/// Containers and volumes in the database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodmanRecords {
-    /// Containers by id.
     pub(crate) containers: HashMap<String, PodmanContainer>,
     /// Volumes by name, each with the id of the container of the store that keeps its data, if its driver is `image`
     /// (podman, `libpod/runtime_volume_common.go`). That container is not one of podman's.
@@ -58,7 +55,6 @@ pub(crate) struct PodmanContainer {
     pub(crate) name: String,
     /// Id of the image from which the container was created.
     pub(crate) image: Option<String>,
-    /// Names of the volumes that it uses.
     pub(crate) named_volumes: Vec<String>,
     /// Names or ids of images mounted into the container: `--mount type=image`.
     pub(crate) image_volumes: Vec<String>,
@@ -285,7 +281,6 @@ pub(crate) fn opened(bytes: Vec<u8>, tables: &[&'static str]) -> Result<Connecti
     Ok(connection)
 }
 
-/// Tables that are read.
 const TABLES: [&str; 3] = ["ContainerConfig", "ContainerState", "VolumeConfig"];
 
 /// Errors in reading the tables of a foreign database.

@@ -36,7 +36,6 @@ const MEASURED: [&str; 3] = ["overlay", "vfs", "btrfs"];
 /// Function from an image's names and digests to the reasons why it is pinned.
 pub type PinnedBy<'a> = dyn Fn(&[String], &[String]) -> Vec<PinReason> + 'a;
 
-/// Result of [`fill`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Filled {
     /// Node of each unit.
@@ -142,7 +141,6 @@ pub(super) fn fill(
 struct GraphrootFiller<'a> {
     writer: InventoryWriter<'a>,
     snapshot: &'a Snapshot,
-    /// Reader for files of the store.
     within: Within,
     additional: &'a [&'a LentObjects],
     pinned_by: &'a PinnedBy<'a>,

@@ -27,7 +27,6 @@ const MOST_AT_ONCE: usize = 128 << 10;
 /// Held while a long document is parsed.
 static LONG_DOCUMENT: Mutex<()> = Mutex::new(());
 
-/// Parses a document. Waits until no other thread parses a long one if this one is long.
 fn parsed<T>(document: &[u8], parse: impl FnOnce(&[u8]) -> T) -> T {
     let is_long = document.len() > MOST_AT_ONCE;
     let _guard = is_long.then(|| LONG_DOCUMENT.lock().unwrap_or_else(PoisonError::into_inner));
@@ -50,7 +49,6 @@ pub(super) fn file_name(key: &str) -> String {
     }
 }
 
-/// Returns true for the key of a manifest.
 pub(super) fn is_manifest(key: &str) -> bool {
     key.strip_prefix(MANIFEST).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
@@ -77,7 +75,6 @@ pub(super) fn tops(places: &StorePlaces) -> Vec<PathBuf> {
     places.areas().map(|area| places.records_dir(area, RecordKind::Images)).collect()
 }
 
-/// Reads big data of an image.
 pub(super) fn read(within: &Within, tops: &[PathBuf], id: &str, key: &str) -> io::Result<Vec<u8>> {
     let mut last = None;
     for top in tops {
@@ -90,7 +87,6 @@ pub(super) fn read(within: &Within, tops: &[PathBuf], id: &str, key: &str) -> io
     Err(last.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
 }
 
-/// Configuration of an image, according to its manifest.
 enum ImageConfiguration {
     /// The manifest is a list of other images.
     None,

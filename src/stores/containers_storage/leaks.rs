@@ -20,7 +20,6 @@ use crate::stores::leaks::{GRACE, Judgement};
 /// moments apart, so a younger object may still be between the two.
 pub(super) const SETTLED: SignedDuration = SignedDuration::from_mins(10);
 
-/// Use of an object by processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UseByProcess {
     /// No process names the object or has a file below it open.
@@ -30,14 +29,12 @@ pub(crate) enum UseByProcess {
     },
     /// Description of a process that uses the object.
     InUse(String),
-    /// Reason why the use is unknown.
     Unknown(Cow<'static, str>),
 }
 
 /// Facts about an object without a record.
 #[derive(Clone, Debug)]
 pub(crate) struct Circumstances {
-    /// Consistency of the store's records.
     pub(crate) consistency: Consistency,
     /// A filesystem is mounted at the object or below it.
     pub(crate) mounted: bool,
@@ -49,7 +46,6 @@ pub(crate) struct Circumstances {
     pub(crate) is_unfinished: bool,
     /// Age of the object, or `None` if it is unknown.
     pub(crate) age: Option<SignedDuration>,
-    /// The store has a database of podman.
     pub(crate) has_database: bool,
     /// A container without a record that may own an object of this age, for messages.
     pub(crate) lost_container: Option<String>,
@@ -183,7 +179,6 @@ fn volume(age: Option<SignedDuration>, has_database: bool) -> Judgement {
     Judgement::of(LeakClass::VolumeOrphan, evidence).with(verdict)
 }
 
-/// Judges a recorded layer that no image and no container uses.
 pub(super) fn unreferenced(volatile: bool, known: &Circumstances) -> Judgement {
     let age = age_in_words(known.age);
     let fact = if volatile {
@@ -241,7 +236,6 @@ pub(super) fn human(age: SignedDuration) -> String {
     }
 }
 
-/// Judges a layer flagged incomplete that no tool can delete now.
 pub(super) fn stuck(mounted: bool, path: &Path) -> Judgement {
     let path = shell_word(&path.to_string_lossy());
     let (why, remedy) = if mounted {

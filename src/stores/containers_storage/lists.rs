@@ -41,7 +41,6 @@ pub(crate) fn digests(places: &StorePlaces, list: &ImageRecord) -> io::Result<Ha
     Ok(digests)
 }
 
-/// Returns the path of a list's manifest, for messages.
 pub(crate) fn manifest(places: &StorePlaces, list: &ImageRecord) -> PathBuf {
     places.records_dir(&places.graphroot, RecordKind::Images).join(&list.id).join("manifest")
 }

@@ -211,7 +211,6 @@ struct Recorded<'a> {
     layers: HashMap<&'a str, &'a LayerRecord>,
     image_ids: HashSet<&'a str>,
     images: &'a [ImageRecord],
-    /// Images of the containers.
     containers: HashMap<&'a str, Option<&'a String>>,
 }
 

@@ -116,7 +116,6 @@ struct LayerManifest {
     layers: Vec<LayerBlob>,
     /// True if the media type of the top layer is that of a compressed blob.
     is_compressed: bool,
-    /// Digest of the configuration.
     config: Option<String>,
 }
 
@@ -189,7 +188,6 @@ impl From<UsualManifest<'_>> for LayerManifest {
     }
 }
 
-/// Decides the origin of an image with the top layer `top`.
 fn origin(
     image: &ImageRecord,
     manifest: &LayerManifest,
@@ -290,7 +288,6 @@ fn best<'a>(image: &ImageRecord, locations: &'a [BlobLocation]) -> Option<&'a Bl
     })
 }
 
-/// Returns true for the configuration of an image that `podman import` or `docker import` made.
 fn is_import(config: &[u8]) -> bool {
     let json: Value = serde_json::from_slice(config).unwrap_or_default();
     let last = json["history"].as_array().and_then(|history| history.last());

@@ -32,7 +32,6 @@ pub struct StorePlaces {
     /// Files at the top of the graphroot that belong to no driver are counted for this store, not for another driver of
     /// the same graphroot.
     pub primary: bool,
-    /// The store is an additional image store.
     pub read_only: bool,
     /// The store is below a mounted root. No lock is taken there. Locks are still queried: that writes nothing, and the
     /// root may be that of a running node.

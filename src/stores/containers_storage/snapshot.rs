@@ -47,11 +47,9 @@ const MOST_IMAGES: usize = 100_000;
 /// Maximum number of container records, for the same reason.
 const MOST_CONTAINERS: usize = 20_000;
 
-/// Records and directories of a store at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub places: StorePlaces,
-    /// Kinds of records that were read.
     kinds: &'static [RecordKind],
     /// Layers of all record files, each id once.
     pub layers: Vec<LayerRecord>,
@@ -86,7 +84,6 @@ pub struct Repeated {
 }
 
 impl Repeated {
-    /// Kind and id of the object of each record.
     pub(super) fn objects(&self) -> impl Iterator<Item = (RecordKind, &str)> {
         let layers = self.layers.iter().map(|layer| (RecordKind::Layers, layer.id.as_str()));
         let images = self.images.iter().map(|image| (RecordKind::Images, image.id.as_str()));
@@ -132,7 +129,6 @@ impl WriterPatience {
     pub(super) const SHORT: Self = Self { unlocked: Duration::from_millis(20), locked: Duration::ZERO };
 }
 
-/// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Reads the store's records and lists its directories.
@@ -459,7 +455,6 @@ impl Snapshot {
         }
     }
 
-    /// Returns the record files of the kinds that are read.
     fn record_files(&self) -> impl Iterator<Item = RecordPath> + use<> {
         let kinds = self.kinds;
         self.places.record_files().into_iter().filter(move |(kind, ..)| kinds.contains(kind))
@@ -490,7 +485,6 @@ impl Snapshot {
     }
 }
 
-/// Lists the directories whose entries are assigned to units individually.
 fn list_all(snapshot: &mut Snapshot) {
     let places = snapshot.places.clone();
     let mut directories = Vec::new();
@@ -627,7 +621,6 @@ fn is_blank(within: &Within, path: &Path) -> bool {
 
 #[cfg(test)]
 impl Snapshot {
-    /// Returns a snapshot with these records.
     pub(super) fn for_tests(
         places: StorePlaces,
         layers: Vec<LayerRecord>,

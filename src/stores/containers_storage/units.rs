@@ -34,7 +34,6 @@ pub enum StorageUnit {
     LayerContent(usize),
     /// The directory of an image.
     Image(usize),
-    /// The directory of a container.
     Container(usize),
     /// An object without a record.
     Orphan(Orphan),
@@ -87,13 +86,11 @@ const OTHER_UNITS: usize = 1024;
 
 struct GraphrootSorter<'a> {
     snapshot: &'a Snapshot,
-    /// Position of the area that is being sorted.
     area: usize,
     /// Path of that area.
     root: &'a Path,
     images: HashMap<&'a OsStr, usize>,
     containers: HashMap<&'a OsStr, usize>,
-    /// Ids of containers' layers.
     writable: HashSet<&'a str>,
     units: Vec<GraphrootUnit>,
     /// Positions of units that several directories add to, by area: a unit must be on a single filesystem. Units of
@@ -288,7 +285,6 @@ impl<'a> GraphrootSorter<'a> {
         entries.map(|entry| self.snapshot.layer_at(name_of(&entry.name))).collect()
     }
 
-    /// Sorts the directory that contains a directory for each layer.
     fn layers(&mut self, top: &Path) {
         let layers = self.layers_among(top, |name| name);
         for ((id, entry, path), layer) in self.entries(top).zip(layers) {

@@ -25,9 +25,7 @@ pub struct ReadStores {
     /// Stores that take images from others, but were not requested or could not be read.
     pub(in crate::stores) borrowers: Vec<Borrower>,
     pub(in crate::stores) unread_configs: Vec<UnreadConfig>,
-    /// Additional layer stores.
     pub(in crate::stores) layer_stores: Vec<PathBuf>,
-    /// Beginning of the reading.
     pub(in crate::stores) started: Instant,
 }
 
@@ -51,7 +49,6 @@ impl ReadStores {
         self.editable.push(editable);
     }
 
-    /// Adds the stores of another kind.
     pub(in crate::stores) fn with(mut self, other: Self) -> Self {
         self.readings.extend(other.readings);
         self.editable.extend(other.editable);

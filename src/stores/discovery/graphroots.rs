@@ -28,12 +28,10 @@ struct Graphroots {
     stores: Vec<Graphroot>,
     /// Stores that were not requested but use images of the requested ones; only their records are read.
     others: Vec<Graphroot>,
-    /// Artifact stores beside the images.
     artifacts: Vec<Artifacts>,
     pins: Arc<[Pin]>,
     /// Stores that could not be read.
     unread: Vec<Unread>,
-    /// Configured directories in which the tools leave temporary files.
     temporary: Vec<PathBuf>,
     /// Limits for reading all stores of other users together.
     allowance: Allowance,
@@ -161,7 +159,6 @@ fn bootc(request: &ScanRequest) -> Vec<PathBuf> {
     found.into_iter().map(|(path, _)| path).collect()
 }
 
-/// Returns the owner of the directory that is, or will be, a store's graphroot.
 fn placed_owner(request: &ScanRequest, store: &StoreConfig) -> u32 {
     let placed = placed(request, store);
     let inside = |path: &Path| Path::new("/").join(path.strip_prefix(request.sysroot.root()).unwrap_or(path));
@@ -259,7 +256,6 @@ struct Configured<'a> {
 }
 
 impl Configured<'_> {
-    /// Returns the imagestores to which the store at `position` writes and no earlier store does.
     fn imagestores(&self, request: &ScanRequest, position: usize) -> Vec<Root> {
         let store = &self.all[position];
         let mut found = opened(request, store.imagestore.iter().chain(&store.other_imagestores));

@@ -8,7 +8,6 @@ use crate::disk::size_cache::{CachedSize, SizeCache, StoreSizes};
 use crate::disk::{Extents, Fingerprint, Measured};
 use crate::model::StoreId;
 
-/// Measurements that the filesystems of a scan require.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeasurementNeeds {
     pub(crate) extents: Extents,
@@ -19,7 +18,6 @@ pub(crate) struct MeasurementNeeds {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CachedUnit {
     pub(super) slot: usize,
-    /// Position of its store.
     pub(super) store: usize,
     /// Fingerprint of the layer and its record.
     pub(super) key: Fingerprint,
@@ -72,7 +70,6 @@ impl CachedSizes {
         Self { cache, stores, ..Self::default() }
     }
 
-    /// Returns true if sizes are taken from earlier scans and stored for later ones.
     pub(super) fn is_on(&self) -> bool {
         self.cache.is_some()
     }
@@ -81,7 +78,6 @@ impl CachedSizes {
         self.layers.get(&slot).map(|layer| layer.stamp)
     }
 
-    /// Drops everything that refers to slots.
     pub(super) fn forget(&mut self) {
         self.layers.clear();
         self.differing.clear();
@@ -183,7 +179,6 @@ impl CachedSizes {
         found
     }
 
-    /// Returns the slots whose size was taken from an earlier scan.
     pub(super) fn taken(&self) -> impl Iterator<Item = usize> {
         let taken = self.layers.iter().filter(|(_, layer)| matches!(layer.state, SizeState::FromCache(_)));
         taken.map(|(slot, _)| *slot)

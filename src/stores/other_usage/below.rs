@@ -19,18 +19,15 @@ use crate::stores::measurement::Shares;
 use crate::sys::mounts::{self, Mount};
 use crate::sys::quiet::{self, Within};
 
-/// Use of a directory.
 #[derive(Clone, Debug)]
 pub struct BytesBelow {
     /// Inventory of the scan, with only those bytes that are in the directory.
     pub inventory: Inventory,
     pub refs: Refs,
     pub outside: Vec<OutsideUse>,
-    /// Errors of the measurement.
     pub findings: Vec<Finding>,
 }
 
-/// Use outside the stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutsideUse {
     pub kind: OtherUserKind,
@@ -88,12 +85,10 @@ pub fn below(scan: &Scan, known: &OtherUsageRequest, located: &Located, progress
 
 /// Trees to walk. The first units are the nodes of the inventory, the others are uses outside the stores.
 struct WalkPlan<'a> {
-    /// Path that is measured.
     target: &'a Path,
     /// Roots of the stores, then others.
     roots: Vec<PathBuf>,
     trees: Vec<Tree<'static>>,
-    /// Roots that are counted by trees of their own.
     apart: Vec<usize>,
     outside: Vec<OutsideUse>,
     nodes: usize,

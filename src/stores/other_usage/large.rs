@@ -20,7 +20,6 @@ const LEAST: u64 = 1 << 20;
 /// Inverse of the minimum share of the inodes of the filesystem in a directory that is named for them.
 const MANY_INODES: u64 = 10;
 
-/// Returns the large directories of all stores.
 pub(super) fn directories(scan: &Scan, threads: usize) -> Vec<LargeDirectory> {
     let large = scan.inventory.nodes.iter().filter(|node| {
         let Filesystem { used_bytes, inodes, .. } = scan.inventory[node.filesystem];
@@ -43,7 +42,6 @@ pub(super) fn directories(scan: &Scan, threads: usize) -> Vec<LargeDirectory> {
     directories.collect()
 }
 
-/// Returns the store that contains a file outside the stores that were read.
 pub(super) fn unread_store(scan: &Scan, file: &Path) -> Option<(PathBuf, StoreKind)> {
     file.ancestors().skip(1).find_map(|path| Some((path.to_path_buf(), store_at(scan, path)?)))
 }

@@ -119,7 +119,6 @@ pub(super) fn divide(
     all.other_users.push(most);
 }
 
-/// A directory that is being read.
 #[derive(Default)]
 struct OpenDirectory {
     path: PathBuf,
@@ -148,7 +147,6 @@ impl OpenDirectory {
         }
     }
 
-    /// Returns the entries that contain nearly all of the directory.
     fn chains(&mut self) -> LargestChains {
         let mut chains = LargestChains::default();
         for (number, count) in COUNTS.iter().enumerate() {

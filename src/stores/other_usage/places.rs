@@ -13,7 +13,6 @@ use crate::sys::mounts::{self, Location, Mount};
 use crate::sys::sysroot::Sysroot;
 use crate::sys::{quiet, root};
 
-/// Description of an additional layer store.
 const LAYER_STORE: &str = "additional layer store";
 
 /// Returns the directories of known use, and those of the stores. A place inside another one of the same use appears
@@ -96,7 +95,6 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
 /// Device and inode numbers of directories that are counted for themselves.
 pub(super) type Apart = HashSet<(u64, u64)>;
 
-/// Returns the directories that are counted for themselves.
 pub(super) fn apart(places: &[KnownUse]) -> Apart {
     // A place on a filesystem that may not answer has none.
     identities(places.iter().filter(|place| place.filesystem.is_some()).map(|place| &*place.path))
@@ -120,12 +118,10 @@ pub(super) fn deeper_tops(sysroot: &Sysroot, mounts: &[Mount], top: &Location) -
     deeper.collect()
 }
 
-/// Returns the device of the filesystem that contains a path, by the mount table.
 fn device_of(mounts: &[Mount], path: &Path) -> Option<(u32, u32)> {
     mounts::location(mounts, path).map(|location| location.device)
 }
 
-/// Returns true if a process serves the filesystem of a path (FUSE).
 fn is_fuse(mounts: &[Mount], path: &Path) -> bool {
     let above = mounts.iter().filter(|mount| path.starts_with(&mount.mount_point));
     let mount = above.max_by_key(|mount| mount.mount_point.components().count());

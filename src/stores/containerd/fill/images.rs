@@ -23,19 +23,16 @@ const SNAPSHOT_REF: &str = "containerd.io/gc.ref.snapshot.";
 /// Maximum size of a configuration; larger ones are not read. containerd reads such blobs up to 8 MiB.
 const MOST_CONFIG_BYTES: u64 = 8 << 20;
 
-/// An image and its names.
 pub(crate) struct ImageGroup<'a> {
     pub(crate) namespace: &'a Namespace,
     pub(crate) names: Vec<&'a ImageRecord>,
     pub(crate) resolved: Resolved,
     pub(crate) image: ImageIx,
-    /// Id of the image in the inventory.
     pub(crate) id: String,
     /// Its top snapshots: snapshotter and key, recorded or not.
     pub(crate) tops: Vec<(&'a str, &'a str)>,
 }
 
-/// All images of a root, with indexes.
 pub(crate) struct ImageGroups<'a> {
     pub(crate) all: Vec<ImageGroup<'a>>,
     /// Positions by namespace and name.

@@ -10,7 +10,6 @@ use crate::stores::containerd::snapshot::{Backend, FIRST_BACKEND_AREA};
 use crate::sys::quiet::FileKind;
 
 impl<'a> Filler<'a> {
-    /// Creates a node for every snapshot record, with the edges between them.
     pub(super) fn snapshots(&mut self) {
         let snapshot = self.snapshot;
         let entries: HashMap<(&str, &str), (usize, usize)> = snapshot

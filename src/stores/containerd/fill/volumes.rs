@@ -19,7 +19,6 @@ use crate::sys::quiet;
 /// Directory of the mounts, below CRI's state directory.
 const DIRECTORY: &str = "image-volumes";
 
-/// An image volume of a pod.
 struct ImageVolume<'a> {
     namespace: &'a Namespace,
     record: &'a SnapshotRecord,
@@ -29,7 +28,6 @@ struct ImageVolume<'a> {
     images: Vec<ImageIx>,
 }
 
-/// All image volumes of a root.
 pub(crate) struct Volumes<'a>(Vec<ImageVolume<'a>>);
 
 impl Volumes<'_> {
@@ -55,7 +53,6 @@ pub(crate) fn parse(path: &str) -> Option<(&str, &str)> {
 }
 
 impl<'a> Filler<'a> {
-    /// Finds the image volumes and their images.
     pub(crate) fn volumes(&self, groups: &ImageGroups<'a>) -> Volumes<'a> {
         let mut volumes = Vec::new();
         // Only CRI creates image volumes.

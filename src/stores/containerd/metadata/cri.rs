@@ -20,7 +20,6 @@ pub struct CriContainer {
     pub sandbox: bool,
     /// Name of the container in its pod; for a sandbox the name of the pod.
     pub name: Option<String>,
-    /// Id of the pod's sandbox.
     pub sandbox_id: Option<String>,
     /// Digest of the image's configuration.
     pub image_ref: Option<String>,

@@ -19,7 +19,6 @@ pub use records::{
 
 use crate::stores::bolt::BoltDatabase;
 
-/// Content of `meta.db`.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
     /// Version of the schema: 3 in containerd 1.6 and 1.7, 4 from 2.0.
@@ -30,7 +29,6 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Reads all records of `meta.db`.
     #[must_use]
     pub fn read(database: &BoltDatabase) -> Self {
         let mut metadata = Self::default();

@@ -20,7 +20,6 @@ pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
 /// Maximum number of hex digits: those of sha512, the longest algorithm.
 const MOST_HEX: usize = 128;
 
-/// Entry of `index.json`: a name of an artifact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexEntry {
     /// Digest of the manifest, or of an index of manifests.
@@ -38,7 +37,6 @@ pub struct LayoutDocument {
     pub layers: Vec<(String, Option<u64>)>,
     /// Every digest in the document.
     pub needs: BTreeSet<String>,
-    /// Annotations, in the order of their keys.
     pub annotations: Vec<(String, String)>,
 }
 
@@ -57,7 +55,6 @@ pub fn path_of(digest: &str) -> Option<PathBuf> {
     Some(Path::new(BLOBS).join(algorithm).join(hex))
 }
 
-/// Returns true for the hex digits of a digest, in lower case as in file names.
 #[must_use]
 pub fn is_hex(text: &str) -> bool {
     (32..=MOST_HEX).contains(&text.len())
@@ -128,7 +125,6 @@ pub struct Reached {
     pub layers: Vec<(String, Option<u64>)>,
     /// Documents that are missing or cannot be parsed.
     pub unread: Vec<String>,
-    /// Annotations of the first document.
     pub annotations: Vec<(String, String)>,
 }
 

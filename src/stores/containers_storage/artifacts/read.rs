@@ -27,7 +27,6 @@ const MOST_INDEX_BYTES: u64 = 256 << 20;
 /// Maximum size of a manifest that the libraries read (container-libs, `image/internal/iolimits`).
 const MOST_DOCUMENT_BYTES: u64 = 4 << 20;
 
-/// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// An artifact: all entries of the index with the same digest.
@@ -37,7 +36,6 @@ pub struct Artifact {
     pub digest: String,
     /// Names, in the order of the index.
     pub names: Vec<String>,
-    /// Documents and blobs that the artifact needs.
     pub reach: Reached,
 }
 
@@ -49,7 +47,6 @@ impl Artifact {
     }
 }
 
-/// Content of an artifact store.
 #[derive(Clone, Debug)]
 pub struct Layout {
     /// Directories of the store; the driver is [`DRIVER`].
@@ -69,10 +66,8 @@ pub struct Layout {
     signature: Option<LayoutSignature>,
 }
 
-/// Kind of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ArtifactUnit {
-    /// A blob, by its digest.
     Blob(String),
     /// A temporary file of a pull or an addition.
     Temporary,
@@ -98,7 +93,6 @@ impl UnitKind for ArtifactUnit {
     }
 }
 
-/// Values that change with every write of the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LayoutSignature {
     index: Option<InodeFacts>,
@@ -194,7 +188,6 @@ impl Layout {
         directory(&self.places.graphroot)
     }
 
-    /// Returns the path of a blob.
     #[must_use]
     pub fn path_of(&self, digest: &str) -> Option<PathBuf> {
         Some(self.directory().join(layout::path_of(digest)?))

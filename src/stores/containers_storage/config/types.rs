@@ -40,7 +40,6 @@ pub struct Pin {
     pub is_of_sandboxes: bool,
 }
 
-/// Configuration of the stores on a node.
 #[derive(Clone, Debug, Default)]
 pub struct GraphrootDiscovery {
     /// Stores to scan, each graphroot once.
@@ -70,7 +69,6 @@ pub struct UnreadConfig {
     pub file: PathBuf,
 }
 
-/// A value and the file that sets it.
 pub(super) type Sourced = (String, PathBuf);
 
 /// Settings as the files contain them, without expanded variables or defaults.

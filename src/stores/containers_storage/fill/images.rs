@@ -152,7 +152,6 @@ impl GraphrootFiller<'_> {
         ids
     }
 
-    /// Adds the members of manifest lists.
     fn lists(&mut self, images: &HashMap<String, ImageIx>) {
         let snapshot = self.snapshot;
         let mut by_digest: HashMap<&str, Vec<ImageIx>> = HashMap::new();

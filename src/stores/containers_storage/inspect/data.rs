@@ -113,7 +113,6 @@ fn of_image(within: &Within, directory: &Path, position: usize, image: &ImageRec
     faults
 }
 
-/// Returns true if the image's manifest can be read and names a configuration.
 fn names_configuration(within: &Within, directory: &Path) -> bool {
     let manifest = within.read(&directory.join(MANIFEST), LIMIT_BYTES);
     manifest.is_ok_and(|manifest| configuration_of(&manifest).is_some())

@@ -16,12 +16,10 @@ use serde_json::value::RawValue;
 /// invalid; real images have a few dozen names.
 pub(crate) const MOST_MEMBERS: usize = 4096;
 
-/// Value of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Truth {
     /// `false`, `null` or absent.
     No,
-    /// `true`.
     Yes,
     /// A value of another type.
     Odd,
