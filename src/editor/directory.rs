@@ -38,7 +38,6 @@ fn if_exists<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
 }
 
 impl Directory {
-    /// The top directory of a store, as it was opened when the store was discovered.
     pub(super) fn top(root: &Root) -> Result<Self, Fault> {
         let fd = root.directory().map_err(|error| {
             Fault::new("opening", root.path(), Errno::from_io_error(&error).unwrap_or(Errno::IO))
@@ -55,7 +54,6 @@ impl Directory {
         Ok(fd.map(|fd| Self { fd, path: shown }))
     }
 
-    /// Duplicates the descriptor.
     pub(super) fn again(&self) -> Result<Self, Fault> {
         let fd = self.fd.try_clone().map_err(|error| {
             Fault::new("opening", &self.path, Errno::from_io_error(&error).unwrap_or(Errno::MFILE))
@@ -158,7 +156,6 @@ impl Directory {
         give_to_owner(self.fd.as_fd(), other.fd.as_fd());
     }
 
-    /// Creates a new file and opens it for writing.
     pub(super) fn create(&self, name: impl AsRef<OsStr>, mode: Mode) -> Result<File, Fault> {
         let name = name.as_ref();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -195,7 +192,6 @@ impl Directory {
         rustix::fs::renameat(&self.fd, name, &self.fd, new).map_err(self.fault("renaming", name))
     }
 
-    /// Deletes an entry and everything below it.
     pub(super) fn remove_tree(&self, name: impl AsRef<OsStr>) -> Removal {
         removal::remove(self.fd.as_fd(), &self.path, name.as_ref())
     }

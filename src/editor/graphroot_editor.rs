@@ -44,7 +44,6 @@ pub enum LayerFlag {
 /// Callback with the name of each completed step.
 pub type OnStep = Box<dyn Fn(&'static str) + Send + Sync>;
 
-/// Settings of an editor.
 pub struct Options {
     /// Timeout for the store's locks.
     pub patience: Duration,
@@ -54,7 +53,6 @@ pub struct Options {
     pub tempdirs: bool,
     /// Reserve files that may be released, from [`ReserveFile::of_store`].
     pub reserve_files: Vec<ReserveFile>,
-    /// Finds the users of the store's images and layers outside its records.
     pub outside: Option<LookOutside>,
     /// Time of the decision to delete, to which ages are counted; `None`: the wall clock.
     pub present: Option<Present>,
@@ -174,7 +172,6 @@ impl Editor {
         Ok(())
     }
 
-    /// Reads the current needs outside the store.
     pub(super) fn look_outside(&self) -> OutsideNeeds {
         self.options.outside.as_ref().map_or_else(OutsideNeeds::default, |look| look())
     }
@@ -217,7 +214,6 @@ impl Editor {
         }
     }
 
-    /// Releases the reserve files on `filesystem`. Returns true if there was one.
     fn release_reserve_file(&self, filesystem: BorrowedFd<'_>) -> bool {
         let device = device(filesystem);
         let mut is_released = false;

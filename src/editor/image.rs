@@ -126,7 +126,6 @@ impl Session<'_> {
         points.try_for_each(|point| self.evidence.prove_unmounted(&point, &[]))
     }
 
-    /// Proves that no container was created from the image.
     fn prove_no_container(&self, id: &String) -> Result<(), Refusal> {
         match self.records.containers.iter().find(|container| container.image.as_ref() == Some(id)) {
             Some(container) => Err(self.used_by(container)),
@@ -134,7 +133,6 @@ impl Session<'_> {
         }
     }
 
-    /// Proves that no container has the image mounted as a volume, and that nothing outside the store needs it.
     fn prove_no_volume(&self, image: &ImageRecord) -> Result<(), Error> {
         for container in &self.records.containers {
             if self.has_volume(container, image)? {
@@ -144,7 +142,6 @@ impl Session<'_> {
         Ok(prove_image_outside(&self.outside, image)?)
     }
 
-    /// Proves that the image exists, with the planned names.
     fn prove_names(&self, planned: &PlannedImage) -> Result<ImageRecord, Refusal> {
         let image = self.records.image(&planned.id).cloned();
         let image = image.ok_or_else(|| Refusal::Unknown { kind: "image", id: planned.id.clone() })?;
@@ -163,7 +160,6 @@ impl Session<'_> {
         directory.map_or_else(|| self.directories[0].path.clone(), |d| d.path().join(&container.id))
     }
 
-    /// Returns true if a container of CRI-O has, or may have, the image mounted as a volume.
     fn has_volume(&self, container: &ContainerRecord, image: &ImageRecord) -> Result<bool, Error> {
         let directory = self.directory_of(container);
         let within = self.editor.places.within();

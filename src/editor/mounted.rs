@@ -20,7 +20,6 @@ use crate::sys::beneath::AS_IT_IS;
 use crate::sys::namespaces::Mounts;
 use crate::sys::users;
 
-/// The evidence to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Read {
     Mounts,
@@ -28,7 +27,6 @@ pub(super) enum Read {
     Processes,
 }
 
-/// The mounts and processes of the machine as of one moment.
 #[derive(Debug)]
 pub(super) struct UseEvidence {
     mounts: Mounts,
@@ -136,7 +134,6 @@ impl UseEvidence {
         self.mounts.names_below(parent)
     }
 
-    /// Returns true if `word`, a short name, is in an overlay's options.
     pub(super) fn has_overlay_on(&self, word: &str) -> bool {
         self.mounts.has_overlay_on(word)
     }
@@ -166,7 +163,6 @@ impl UseEvidence {
         doubt.map_or(Ok(()), |why| Err(Refusal::MountsUnknown(why)))
     }
 
-    /// The processes, if they were read ([`Read::Processes`]).
     pub(super) fn processes(&self) -> &crate::sys::processes::Processes {
         self.mounts.processes()
     }

@@ -32,7 +32,6 @@ const TAR_SPLIT: &str = ".tar-split.gz";
 /// An orphan that a scan found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrphanAt {
-    /// Its class in the scan.
     pub kind: Orphan,
     pub path: PathBuf,
 }
@@ -135,7 +134,6 @@ struct AgeCondition {
     min_age: SignedDuration,
 }
 
-/// An orphan and its open parent directory.
 struct OpenOrphan {
     dir_index: usize,
     parent: Directory,
@@ -225,7 +223,6 @@ impl Session<'_> {
         Ok(None)
     }
 
-    /// Proves that no record names a directory of the driver, and moves it to the trash with its short names.
     pub(super) fn reclaim_layer_directory(&mut self, dir_index: usize, id: &str) -> Result<(), Error> {
         match self.records.layer(id) {
             // In a split store the layer's record may be for its directory in the other area.

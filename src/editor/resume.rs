@@ -43,7 +43,6 @@ pub type IsKept<'a> = &'a dyn Fn(&str, &[String], &[String]) -> bool;
 /// The deletion of an image that a killed run began, as recorded in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BegunDeletion {
-    /// Id of the image.
     pub image: String,
     /// Its layers, each before its parent.
     pub layers: Vec<LayerIdentity>,
@@ -101,7 +100,6 @@ impl Editor {
     }
 }
 
-/// Numbers of layersweep's temporary directories in `parent`/`holder`.
 fn own_trashes(parent: &Directory, holder: &str) -> Result<BTreeSet<String>, Error> {
     let Some(tempdirs) = parent.below(holder)? else { return Ok(BTreeSet::new()) };
     let names = tempdirs.names()?;
@@ -109,7 +107,6 @@ fn own_trashes(parent: &Directory, holder: &str) -> Result<BTreeSet<String>, Err
     Ok(numbers.filter(|number| trash::is_own_number(number)).map(str::to_owned).collect())
 }
 
-/// A trace of a deletion that a killed run began.
 #[derive(Clone, Copy)]
 enum Unfinished<'a> {
     /// A quarantined directory: the index of the directory of the store that contains it, and its name.
@@ -273,7 +270,6 @@ impl Session<'_> {
         lost_layer(name, ids, |layer_ix| self.has_directory(&layers[layer_ix].id))
     }
 
-    /// Returns true if a layer has its directory in the same area as its record.
     fn has_directory(&self, id: &str) -> Result<bool, Error> {
         let dir_index = self.directory_of_layers(self.records.file_of(RecordKind::Layers, id)?);
         Ok(self.directories[dir_index].layers.as_ref().map_or(Ok(false), |layers| layers.has(id))?)
@@ -287,7 +283,6 @@ impl Session<'_> {
         }
     }
 
-    /// Images that have this layer below their own or a mapped top layer.
     fn images_on(&self, lost: &str) -> Vec<ImageRecord> {
         let parents = self.parents();
         let images = self.records.images.iter().filter(|image| {

@@ -11,7 +11,6 @@ use super::trash::{TEMPDIRS, TEMPDIRS_OF_RECORDS};
 use crate::stores::containers_storage::places::{RecordKind, StorePlaces};
 use crate::sys::root::Root;
 
-/// Role of a directory in its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Graphroot,
@@ -34,7 +33,6 @@ pub(super) struct StoreDirectory {
 }
 
 impl StoreDirectory {
-    /// Opens all directories of a store, the graphroot first.
     pub(super) fn open_all(places: &StorePlaces) -> Result<Vec<Self>, Fault> {
         let imagestores = places.imagestores.iter().map(|root| (root, Role::Imagestore));
         let runroots = places.runroots.iter().map(|root| (root, Role::Runroot));
@@ -58,7 +56,6 @@ impl StoreDirectory {
         Ok(Self { path: root.to_path_buf(), role, driver: driver_directory, layers, records })
     }
 
-    /// Directory of the records of a kind.
     pub(super) fn records(&self, kind: RecordKind) -> Option<&Directory> {
         self.records[kind as usize].as_ref()
     }

@@ -26,7 +26,6 @@ pub enum TableFault {
     Unknown(String),
 }
 
-/// The records of one file, in its order.
 #[derive(Clone, Debug)]
 pub struct RecordTable {
     records: Vec<RawRecord>,
@@ -108,7 +107,6 @@ impl RecordTable {
         Ok(Self { records })
     }
 
-    /// Returns true if a record has this id.
     #[must_use]
     pub fn has(&self, id: &str) -> bool {
         self.records.iter().any(|record| record.id == id)
@@ -148,7 +146,6 @@ impl RecordTable {
             .ok_or_else(|| TableFault::Unknown(id.to_owned()))
     }
 
-    /// The file's new content.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![b'['];

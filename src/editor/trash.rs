@@ -23,7 +23,6 @@ pub(super) const TEMPDIRS_OF_RECORDS: &str = "tmp";
 /// A temporary directory and its lock, which is held.
 #[derive(Debug)]
 pub(super) struct Trash {
-    /// Parent of `tempdirs`.
     parent: Directory,
     tempdirs: Directory,
     number: String,
@@ -157,7 +156,6 @@ impl Trash {
         Ok(self.directory.as_ref().map(Directory::names).transpose()?.unwrap_or_default())
     }
 
-    /// Deletes all entries, and then the trash itself.
     pub(super) fn empty(self, layers: Option<&Directory>) -> Result<Removal, Error> {
         let mut all = Removal::default();
         for name in self.entries()? {
@@ -185,7 +183,6 @@ impl Trash {
 /// Digits of layersweep's numbers. The library's numbers have 32 bits, so at most 10 digits.
 const OWN_DIGITS: usize = 12;
 
-/// Chooses the number of a new temporary directory.
 pub(super) fn new_number() -> String {
     format!("1{:0width$}", noise64() % 10_u64.pow(11), width = OWN_DIGITS - 1)
 }

@@ -13,7 +13,6 @@ use super::session::Session;
 use super::to_delete::LayerToDelete;
 use crate::stores::leaks;
 
-/// Reason for which a layer with a record may be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unused {
     /// It is flagged incomplete: its creation or its deletion was interrupted, and every library deletes it when it
@@ -74,7 +73,6 @@ impl Session<'_> {
         Ok(self.prove_unreferenced(id)?)
     }
 
-    /// Proves that no layer is built on this one, and that it is the top layer of no image and no container.
     pub(super) fn prove_unreferenced(&self, id: &str) -> Result<(), Refusal> {
         let records = &self.records;
         if let Some(child) = records.layers.iter().find(|layer| layer.parent.as_deref() == Some(id)) {
