@@ -36,7 +36,6 @@ pub struct CriRemover {
     handles: HashMap<String, Vec<Handle>>,
     /// The runtime's images at the last look at all of them, each as it was when it was last looked at by itself.
     images: Vec<RuntimeImage>,
-    /// Requests about one image, in progress.
     pending: Option<(String, JoinHandle<Result<Answers, CriError>>)>,
     /// The runtime's listings at the last look.
     listing: Option<Listing>,
@@ -45,7 +44,6 @@ pub struct CriRemover {
     mounted: HashMap<String, Vec<String>>,
     /// A removal by this remover has made containerd collect its garbage.
     collected: bool,
-    /// The reserve file, released if the runtime has no room to start a removal.
     reserve_file: Option<ReserveFile>,
 }
 
@@ -56,7 +54,6 @@ struct Handle {
     runtime_handler: String,
 }
 
-/// The runtime's answers about its containers and about all images, or about one image.
 #[derive(Debug)]
 struct Answers {
     containers: Vec<RuntimeContainer>,
@@ -81,7 +78,6 @@ impl Answers {
         Self::new(client, || client.images())
     }
 
-    /// Asks for the image with these handles.
     fn of_image(client: &Client, handles: &[Handle]) -> Result<Self, CriError> {
         Self::new(client, || {
             let statuses = handles.iter().map(|handle| client.image(&handle.id, &handle.runtime_handler));
@@ -301,7 +297,6 @@ impl Handle {
     }
 }
 
-/// Image of the inventory for each position in the runtime's images.
 fn by_position(found: &ImageMatch) -> HashMap<usize, ImageIx> {
     let known = found.known.iter();
     let pairs =
@@ -326,7 +321,6 @@ fn listed(container: &RuntimeContainer, sandboxes: &[RuntimeSandbox], mounted: &
     ListedContainer { image_id: image_id.clone(), handler, mounted_images: mounted.to_vec() }
 }
 
-/// Name of a container for messages.
 fn name(container: &RuntimeContainer) -> &str {
     if container.name.is_empty() { &container.id } else { &container.name }
 }
@@ -382,7 +376,6 @@ fn failed_removal(step: &Step, error: &CriError, touched: bool) -> RemovalResult
     .into()
 }
 
-/// The stores of `inventory` that the runtime serves.
 pub(super) fn runtime_stores(
     client: &Client,
     store: &RuntimeStore,

@@ -19,7 +19,6 @@ use crate::model::{
 use crate::policy::{Facts, FullFilesystem};
 use crate::stores::Scan;
 
-/// The remover that edits the store.
 #[derive(Debug)]
 pub struct DirectRemover<'a> {
     editors: &'a Editors,
@@ -28,7 +27,6 @@ pub struct DirectRemover<'a> {
 }
 
 impl<'a> DirectRemover<'a> {
-    /// Creates a remover that uses `editors`, and refuses all images while one of `owners` is running.
     #[must_use]
     pub fn new(editors: &'a Editors, owners: &'a Owners) -> Self {
         Self { editors, owners }

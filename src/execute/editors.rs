@@ -12,7 +12,6 @@ use crate::model::{FilesystemIx, Inventory, Store, StoreId, StoreIx};
 use crate::policy::FullFilesystem;
 use crate::stores::{self, Scan};
 
-/// The editors of all stores that can be edited.
 #[derive(Debug)]
 pub struct Editors {
     /// By store id, which is the same in every scan; `Err`: the reason for which the store is not edited.
@@ -107,7 +106,6 @@ impl Editors {
         self.stores.iter().any(|(_, editor)| editor.as_ref().is_err_and(|closed| closed.by_its_user))
     }
 
-    /// Returns true if no store can be edited.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.stores.iter().all(|(_, editor)| editor.is_err())
@@ -178,7 +176,6 @@ impl Editors {
     }
 }
 
-/// The begun deletions of images in a store.
 fn begun_in(store: &StoreId, begun: &[DeletionRow]) -> Vec<BegunDeletion> {
     let of_store = begun.iter().filter(|row| row.store.as_ref() == Some(store));
     of_store.map(|row| BegunDeletion { image: row.id.clone(), layers: row.layers.clone() }).collect()

@@ -92,7 +92,6 @@ pub(super) trait Handler {
     }
 }
 
-/// A run in progress.
 pub struct Run<'a> {
     observer: &'a mut dyn RunObserver,
     pub(super) gauges: Gauges,
@@ -124,7 +123,6 @@ struct Gauged {
 }
 
 impl<'a> Run<'a> {
-    /// Begins a run that measures the filesystems of `gauges`.
     pub fn new(gauges: Gauges, patience: SettlePatience, observer: &'a mut dyn RunObserver) -> Self {
         Self {
             observer,
@@ -138,7 +136,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Current space of the filesystems.
     #[must_use]
     pub fn measure(&self) -> Vec<Measured> {
         self.gauges.measure()
@@ -487,7 +484,6 @@ fn in_part(message: &str) -> String {
     format!("partially removed: {message}")
 }
 
-/// Removes the target, and waits until its store confirms the removal.
 fn remove(step: &Step, handler: &mut dyn Handler) -> Answer {
     match handler.remove(step) {
         RemovalResult::Answered(answer) => answer,

@@ -15,7 +15,6 @@ pub struct Gauges {
 }
 
 impl Gauges {
-    /// Opens the filesystems of `inventory`, and that of the logs below `logs`.
     #[must_use]
     pub fn open(inventory: &Inventory, logs: Option<&Path>) -> Self {
         let filesystems =
@@ -39,7 +38,6 @@ impl Gauges {
         self.of(filesystem)?.device()
     }
 
-    /// Current space of each filesystem.
     #[must_use]
     pub fn measure(&self) -> Vec<Measured> {
         let measured = self.filesystems.iter().map(|gauge| match gauge {

@@ -11,7 +11,6 @@ use crate::execute::remover::PreconditionError;
 use crate::model::Inventory;
 use crate::sys::sysroot::Sysroot;
 
-/// The sockets of runtimes that may own the stores.
 #[derive(Clone, Debug)]
 pub struct Owners {
     /// An owner may run (`--while-runtime-runs`): no socket is checked.
@@ -28,12 +27,7 @@ pub struct Owners {
 pub enum OwnerPresence {
     /// It answers, and it owns the store.
     #[error("{runtime} is running on {endpoint} and owns the store {}", root.display())]
-    Answers {
-        /// Name and version.
-        runtime: String,
-        endpoint: String,
-        root: PathBuf,
-    },
+    Answers { runtime: String, endpoint: String, root: PathBuf },
     /// A runtime is running, but its store is unknown.
     #[error("cannot determine whether the owner of the store is running: {0}")]
     Unsure(String),
@@ -107,7 +101,6 @@ impl Owners {
     }
 }
 
-/// Returns true if no runtime with a store of containers/storage listens on the socket.
 fn is_absent(error: &CriError) -> bool {
     matches!(
         error.problem,

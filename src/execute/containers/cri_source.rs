@@ -62,7 +62,6 @@ impl<'a> CriSource<'a> {
         Self { collection, ended: HashMap::new(), processes: None, groups: None, listing: None, disk: None }
     }
 
-    /// Lists everything now.
     pub(super) fn list(&mut self) -> Result<Rc<CriListing>, PreconditionError> {
         (self.listing, self.disk) = (None, None);
         self.recent()
@@ -448,7 +447,6 @@ impl<'a> CriSource<'a> {
         names.map(|entry| directory.join(entry)).collect()
     }
 
-    /// Proves again that a log or a link may be deleted.
     fn prove_log(&mut self, step: &Step) -> Result<(), Answer> {
         let path = PathBuf::from(&step.target.id);
         if std::fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
@@ -483,7 +481,6 @@ impl<'a> CriSource<'a> {
         ruling.map_or(Ok(()), |ruling| Err(Answer::Kept(ruling)))
     }
 
-    /// Removes a directory, a file or a link.
     fn remove_log(&self, step: &Step) -> Result<(), String> {
         let path = PathBuf::from(&step.target.id);
         let base = match step.cause {
