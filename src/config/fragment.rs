@@ -54,7 +54,6 @@ pub(super) struct Images {
     pub(super) rule: Vec<Rule>,
 }
 
-/// One `[[images.rule]]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rule {
@@ -133,7 +132,6 @@ names! {
     }
 }
 
-/// Destination of the metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Textfile {
     /// The directory that node_exporter reads, if it exists.
@@ -179,7 +177,6 @@ pub(super) trait Written: Sized {
     fn read(raw: Raw<'_>) -> Option<Result<Self, String>>;
 }
 
-/// A value of a configuration file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Value<T>(pub(super) T);
 
