@@ -27,11 +27,9 @@ const CLEAN_SHUTDOWN: &str = "/var/lib/crio/clean.shutdown";
 /// less.
 const LEAST_ROOM: u64 = 32 << 20;
 
-/// Advice where a start of CRI-O would find a full store.
 const BEFORE_START: &str = "free space with `layersweep gc --via direct -y` before CRI-O is started: after an \
     unclean stop, as every stop on a full disk is, it wipes its store if it cannot repair it";
 
-/// Advice where the store has room again.
 const START: &str = "start CRI-O while there is room, as now: after its unclean stop it checks its store, and wipes it \
     if it cannot repair it";
 
@@ -44,12 +42,10 @@ pub(crate) fn has_run(sysroot: &Sysroot) -> bool {
     STATE.iter().any(|path| sysroot.resolve(Path::new(path)).is_ok())
 }
 
-/// Advice for a start of CRI-O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartAdvice {
     /// Space has to be freed first, directly in the store.
     FreeSpaceFirst,
-    /// The store has room for a repair now.
     StartNow,
 }
 
@@ -96,7 +92,6 @@ pub(crate) fn was_unclean(sysroot: &Sysroot, file: &Path) -> bool {
         && sysroot.resolve(file).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// Returns a store of this node whose filesystem has no room for a repair.
 pub(crate) fn full_store(sysroot: &Sysroot) -> Option<PathBuf> {
     let stores =
         config::discover(sysroot, &Environment::of_process(sysroot), &RunningPrograms::default()).stores;

@@ -65,7 +65,6 @@ pub fn of<'a>(
     Ok(forecasts)
 }
 
-/// Returns the present time in record time.
 fn record_time(connection: &Connection) -> rusqlite::Result<Timestamp> {
     let last = known::clock(connection)?;
     let now = crate::sys::clock::read().map(|now| clock::advance(last.as_ref(), &now).state.record_time);

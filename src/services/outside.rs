@@ -42,7 +42,6 @@ pub(crate) fn measure(
     other_users
 }
 
-/// Measures the data outside the stores.
 pub(crate) fn measure_quietly(
     request: &Request,
     config: &Config,
@@ -123,7 +122,6 @@ pub struct Outside {
     pub parts: Vec<Part>,
     /// Causes of the usage, ranked as in [`diagnosis::rank`], without those that the run itself deletes.
     pub causes: Vec<Cause>,
-    /// Resource that is short.
     pub scarce: Counted,
     /// Low threshold for it, if it is passed.
     pub low: Option<f64>,
@@ -158,11 +156,9 @@ fn whole(rest: u64, parts: &[Part], used_bytes: u64) -> u64 {
     rest.max(in_parts.min(used_bytes))
 }
 
-/// Use of the inodes of a filesystem that is short of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InodeUse {
     pub mount: PathBuf,
-    /// Number of inodes of the filesystem.
     pub inodes: u64,
     /// Inodes in images, also in those that are kept.
     pub in_images: u64,
@@ -243,7 +239,6 @@ pub(crate) fn inode_users(scan: &Scan, other_users: &OtherUsers, ix: FilesystemI
     users
 }
 
-/// Returns a part of a store that has a name, without its inodes.
 fn in_store(inventory: &Inventory, store: StoreIx, label: String, bytes: u64) -> Part {
     Part {
         kind: PartKind::StoreOther,
@@ -278,7 +273,6 @@ pub(crate) fn with_most_inodes(places: &[Part]) -> String {
     places.collect::<Vec<_>>().join("; ")
 }
 
-/// Formats it as a sentence for people.
 impl fmt::Display for InodeUse {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { mount, inodes, in_images, largest, is_outside } = self;
@@ -354,7 +348,6 @@ pub(crate) fn excess(filesystem: &Filesystem, excess_bytes: u64) -> Option<Findi
     Some(Finding::new(&filesystem.mount, message))
 }
 
-/// Formats it as a sentence for people.
 impl fmt::Display for Outside {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (outside, used) = (bytes(self.bytes), bytes(self.used_bytes));

@@ -26,18 +26,12 @@ use crate::stores::{self, ScanRequest};
 use crate::sys::root::{Root, Who};
 use crate::sys::sysroot::Sysroot;
 
-/// Protections that were read from the files of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FromNode {
-    /// Images that static pods name.
     pub static_pods: Vec<NamedImage>,
-    /// Images that quadlets name.
     pub quadlets: Vec<Quadlet>,
-    /// Images that pod sandboxes are made from.
     pub sandboxes: Vec<NamedImage>,
-    /// Images that the kubelet is pulling.
     pub pulling: Vec<NamedImage>,
-    /// References of the declared set.
     pub references: ReferenceSet,
     /// Roots of the graphroots that CRI-O or its configuration names.
     pub crio_stores: Vec<PathBuf>,
@@ -124,7 +118,6 @@ impl FromNode {
         .collect()
     }
 
-    /// Sets the protections of the node's files in `protect`, replacing those of an earlier reading.
     pub fn apply(&self, protect: &mut Protect) {
         protect.static_pods.clone_from(&self.static_pods);
         protect.quadlets.clone_from(&self.quadlets);

@@ -37,19 +37,16 @@ pub struct Request {
     pub full: bool,
     /// Number of threads that read directories; `None`: a number that suits a disk whose data is not cached.
     pub threads: Option<u16>,
-    /// Priority of disk reads.
     pub io_priority: IoPriority,
     /// Stores that programs on this node report, read at the first use.
     pub running: Arc<OnceLock<Arc<RunningPrograms>>>,
 }
 
 impl Request {
-    /// Returns true if stores are named on the command line or in the configuration.
     pub fn has_stores(&self) -> bool {
         !self.graphroots.is_empty() || !self.containerd_roots.is_empty()
     }
 
-    /// Returns the root in which paths are resolved.
     pub fn root(&self) -> Sysroot {
         self.sysroot.as_deref().map_or_else(Sysroot::live, Sysroot::at)
     }

@@ -14,7 +14,6 @@ use crate::services::error::Error;
 use crate::services::observer::{Audience, Observer};
 use crate::services::request::Request;
 
-/// A run of a command that deletes.
 #[derive(Debug)]
 pub(crate) struct CommandRun<'a> {
     pub(crate) command: Command,

@@ -33,7 +33,6 @@ pub fn pins_now(request: &Request) -> Option<Pins> {
     Some(Pins::new(&pins))
 }
 
-/// Purpose of reading the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A command that only shows data.
@@ -54,7 +53,6 @@ impl Purpose {
 /// Knowledge of the database before a scan.
 #[derive(Debug)]
 pub struct State {
-    /// Directory of the records.
     pub directory: StateDirectory,
     /// Records exist and cannot be read: the keep-list is unknown.
     pub(crate) is_unreadable: bool,
@@ -84,7 +82,6 @@ pub struct State {
     /// Records could not be read when they were opened, and may have been set aside since. Files beside them are
     /// not trusted then.
     pub(crate) was_unreadable: bool,
-    /// No records existed.
     pub(crate) is_new: bool,
     pub(crate) purpose: Purpose,
 }
@@ -210,7 +207,6 @@ impl State {
         database.read(work)
     }
 
-    /// Returns the present time in record time.
     pub fn now(&self) -> Timestamp {
         self.present().record_time
     }

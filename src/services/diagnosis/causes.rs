@@ -221,7 +221,6 @@ fn pinned_images(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     causes.collect()
 }
 
-/// Returns the remedy for an image that a rule keeps.
 fn lift(rule: Rule, command: &str) -> String {
     let step = match rule {
         Rule::StaticPod => "remove that static pod",
@@ -376,7 +375,6 @@ fn keeps(inventory: &Inventory, images: &[ImageIx], is_alone: bool, bytes: u64) 
     format!("{who} {noun} {} ({}) from gc", display::listed(&names), display::bytes(bytes))
 }
 
-/// Returns the bytes of the log among a container's own files on a filesystem.
 fn log_bytes(context: &Context<'_>, ix: FilesystemIx, container: &Container) -> u64 {
     let inventory = &context.scan.inventory;
     let metadata = container.holds.iter().map(|node| &inventory.nodes[node.get()]);

@@ -91,7 +91,6 @@ pub(super) fn package_caches(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cau
         .collect()
 }
 
-/// Returns the large files outside the stores.
 pub(super) fn large_files(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let nodes = context.scan.inventory.nodes.iter().filter(|node| node.kind == NodeKind::TemporaryFile);
     let leaks: Vec<_> = nodes.map(|node| &node.path).collect();
@@ -117,7 +116,6 @@ pub(super) fn large_files(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause>
         .collect()
 }
 
-/// Returns the stores that were not read.
 pub(super) fn unread_stores(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let stores = context.other_users.other_users.iter().filter_map(|user| match user.kind {
         OtherUserKind::Store(kind) if user.filesystem == ix && user.bytes >= context.least(ix) => {

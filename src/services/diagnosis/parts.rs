@@ -17,7 +17,6 @@ use crate::stores::other_usage::{LargeDirectory, OtherUser, OtherUserKind, Other
 /// Inverse of the minimum share of the used bytes: a directory below 1/100 of them counts as `other`.
 const SMALL: u64 = 100;
 
-/// Parts of a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Divided {
     /// Parts in the order of [`PartKind`], the largest first within a kind; `other` is last. Their bytes add up to
@@ -27,7 +26,6 @@ pub struct Divided {
     pub excess_bytes: u64,
 }
 
-/// Divides the used bytes of a filesystem.
 pub fn divide(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Divided {
     let inventory = &scan.inventory;
     let used = inventory.filesystems[ix.get()].used_bytes;
@@ -143,7 +141,6 @@ impl Part {
     }
 }
 
-/// Returns the parts of the stores on a filesystem.
 fn of_stores(
     inventory: &Inventory,
     refs: &Refs,

@@ -44,7 +44,6 @@ pub(super) fn most_used(disk: &Disk) -> f64 {
     disk.used_percent().unwrap_or(-1.0).max(disk.inodes_percent().unwrap_or(-1.0))
 }
 
-/// Returns the sentence about the fullness of the disk and its thresholds.
 fn fullness_sentence(disks: &[Disk], disk: &Disk) -> String {
     fn distance(disk: &Disk, threshold: &DiskThreshold) -> f64 {
         threshold.percent - disk.percent_of(threshold.of).unwrap_or(0.0)
@@ -111,7 +110,6 @@ pub(super) fn short_of_inodes(disk: &Disk) -> bool {
     disk.scarce() == Counted::Inodes
 }
 
-/// Returns the sentence about the users of the disk.
 fn usage_sentence(disk: &Disk, causes: &[&Cause]) -> String {
     let mut groups: Vec<(&'static str, u64)> = Vec::new();
     for part in &disk.parts {
@@ -289,7 +287,6 @@ pub(super) fn after(disk: &Disk, freed: u64) -> Option<f64> {
     disk.percent_after(Counted::Bytes, BytesAndInodes { bytes: freed, inodes: 0 })
 }
 
-/// Returns true if a cause of this kind is a single item, not a sum.
 fn is_single(kind: CauseKind) -> bool {
     !matches!(kind, CauseKind::UnusedImages | CauseKind::ImagesOutOfReach | CauseKind::Other)
 }
