@@ -22,7 +22,6 @@ pub enum ScanSource {
     Now,
     /// A kept scan: its name as the user typed it, and as parsed.
     Kept(String, ScanName),
-    /// A scan that was read from a file.
     Read(ComparedScan),
 }
 
@@ -86,7 +85,6 @@ fn obtain(
     database.read(|connection| history::load(connection, found))
 }
 
-/// Makes a scan, which is not kept.
 fn now(request: &Request, observer: &dyn Observer) -> Result<ComparedScan, Error> {
     let scan = scan::scan(request, observer)?.scan;
     Ok(ComparedScan { id: "now".into(), taken_at: scan.taken_at, summary: kept_scans::of(&scan) })

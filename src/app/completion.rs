@@ -4,12 +4,9 @@ use crate::history::{Access, known, pins};
 use crate::services::database::Database;
 use crate::services::request::Request;
 
-/// Kind of names to complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Candidates {
-    /// Names of the images of the last scan.
     Images,
-    /// Patterns of the keep-list.
     Pins,
 }
 

@@ -19,20 +19,18 @@ use crate::services::request::Request;
 use crate::services::scan::{self, ScanOptions, ScanResult};
 use crate::services::state::Purpose;
 
-/// Knowledge of an image that may come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Coming {
-    /// The store has it.
     Here,
-    /// Its layers are known.
     Arrives(Arrival),
     /// It is an index of manifests: the digest of that of this node's platform, if there is one.
     Index(Option<String>),
     /// Only its name is known. `no_such_file`: it may be meant for a file.
-    Unknown { no_such_file: bool },
+    Unknown {
+        no_such_file: bool,
+    },
 }
 
-/// Deletions that make room for the images.
 #[derive(Debug)]
 pub struct Room {
     /// The command, with the threshold that makes room; `None` if it can delete nothing.
@@ -52,25 +50,21 @@ pub struct Room {
     pub then: Space,
 }
 
-/// Result of `fits`.
 #[derive(Debug)]
 pub struct Fits {
     pub result: ScanResult,
     /// Store that the images would be pulled into.
     pub store: StoreIx,
-    /// Each image, in the order of the request.
     pub images: Vec<(String, Coming)>,
     pub ratio: Ratio,
     /// Sum over the images.
     pub total: Arrival,
-    /// Numbers of the store's filesystem now, and with the images.
     pub now: Space,
     pub then: Space,
     /// Nothing arrives, or the filesystem stays below its thresholds without a deletion.
     pub fits: bool,
     /// Deletions that would make room; `None` if the filesystem stays below its thresholds.
     pub room: Option<Room>,
-    /// Reason why no run of `gc` could begin now.
     pub gc_refused: Option<String>,
 }
 
@@ -86,13 +80,11 @@ impl Fits {
         }
     }
 
-    /// Returns the number of images whose layers are unknown.
     pub fn unknown(&self) -> usize {
         let is_unknown = |coming: &Coming| matches!(coming, Coming::Unknown { .. } | Coming::Index(_));
         self.images.iter().filter(|(_, coming)| is_unknown(coming)).count()
     }
 
-    /// Returns the filesystem of the store.
     pub fn filesystem(&self) -> FilesystemIx {
         let inventory = &self.result.scan.inventory;
         inventory[self.store].filesystem
@@ -280,7 +272,6 @@ fn store_of_pulls(inventory: &Inventory) -> Option<StoreIx> {
     best.map(|(position, _)| StoreIx::from(position))
 }
 
-/// Returns the layers of a store whose blobs are known.
 fn contents(inventory: &Inventory, store: StoreIx) -> StoreContents {
     let nodes = inventory.nodes.iter().filter(|node| node.store == store);
     let mut blobs: HashMap<&str, u64> = HashMap::new();

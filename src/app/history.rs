@@ -35,12 +35,10 @@ pub struct HistoryOrigin {
 }
 
 impl HistoryOrigin {
-    /// Returns the source for facts from an open database.
     pub fn of(database: &Database, since: Option<Timestamp>, unsaved: HashSet<String>) -> Self {
         Self { database: database.path(), complete: !database.unreadable, since, unsaved }
     }
 
-    /// Returns the exit code of a command that shows these facts.
     pub fn exit(&self) -> Exit {
         if self.complete { Exit::Done } else { Exit::Incomplete }
     }
@@ -57,7 +55,6 @@ pub struct PastRuns {
     pub quiet: Quiet,
 }
 
-/// Images that a reference names or named, and the runs that deleted them.
 #[derive(Clone, Debug)]
 pub struct PastImages {
     pub runs: PastRuns,
@@ -65,7 +62,6 @@ pub struct PastImages {
     pub stories: Vec<Story>,
 }
 
-/// Images that a run deleted.
 #[derive(Clone, Debug)]
 pub struct Repull {
     pub origin: HistoryOrigin,
@@ -86,17 +82,14 @@ impl Repull {
     }
 }
 
-/// Past usage of the filesystems.
 #[derive(Clone, Debug)]
 pub struct PastUsage {
     pub origin: HistoryOrigin,
-    /// Readings of each filesystem.
     pub series: Vec<Series>,
     /// Runs that deleted something in the same time.
     pub runs: Vec<RunRow>,
 }
 
-/// Scans that `diff` can compare.
 #[derive(Debug)]
 pub struct KeptScans {
     pub origin: HistoryOrigin,

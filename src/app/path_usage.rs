@@ -16,7 +16,6 @@ use crate::stores::lookup::Located;
 use crate::stores::other_usage::{self, BytesBelow, OutsideUse};
 use crate::sys::mounts;
 
-/// Bytes at and below a path, by owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owned {
     /// The path as the node itself names it.
@@ -80,7 +79,6 @@ pub(super) fn owners(
     (owned, below.findings)
 }
 
-/// Returns the mount points of filesystems on other devices below a directory.
 fn mounted_below(dir: &Path) -> Vec<PathBuf> {
     let Ok(mounts) = mounts::read() else { return Vec::new() };
     let above = mounts.iter().filter(|mount| dir.starts_with(&mount.mount_point));

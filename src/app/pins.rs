@@ -53,7 +53,6 @@ impl PinList {
         })
     }
 
-    /// Returns the exit code of a command that shows the list.
     pub fn exit(&self) -> Exit {
         if self.complete { Exit::Done } else { Exit::Incomplete }
     }
@@ -127,10 +126,8 @@ pub fn add(
     Ok(list)
 }
 
-/// Names, digests and id of images.
 struct Present {
     images: Vec<(Vec<String>, Vec<String>, String)>,
-    /// Place of the images.
     place: &'static str,
 }
 
@@ -150,7 +147,6 @@ impl Present {
         Self { images: images.collect(), place: "of the last scan" }
     }
 
-    /// Reports how many images a pattern covers.
     fn note_reach(&self, observer: &dyn Observer, pattern: &Pattern) {
         let (all, place, text) = (self.images.len(), self.place, pattern.text());
         let covered = self.images.iter().filter(|(names, digests, id)| pattern.covers(names, digests, id));
@@ -167,7 +163,6 @@ impl Present {
     }
 }
 
-/// Key and text of a pattern of the configuration.
 type KeyAndPattern = (&'static str, String);
 
 /// Returns the patterns of `protect.names` and of rules that match none of the images of the last scan, each with its
@@ -190,7 +185,6 @@ pub fn unmatched(config: &Config, database: &Database) -> Result<(Vec<KeyAndPatt
     Ok((patterns.map(|(key, pattern)| (key, pattern.text().to_owned())).collect(), all))
 }
 
-/// Warns of patterns of the configuration that match no image now.
 pub fn warn_unmatched(request: &Request, observer: &dyn Observer, config: &Config) {
     let found = Database::open(request, Access::Read).and_then(|database| unmatched(config, &database));
     // The run itself reports records that cannot be read.
@@ -235,7 +229,6 @@ fn not_pinned(missing: &[String], known: &[Pin]) -> Error {
     })
 }
 
-/// Returns true if a pattern looks like an image id or a digest.
 fn is_id(text: &str) -> bool {
     text.starts_with("sha256:") || text.len() >= 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

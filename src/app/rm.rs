@@ -16,10 +16,8 @@ use crate::services::paths::owners_store;
 use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};
 
-/// The namespace of containerd that CRI uses.
 const CRI_NAMESPACE: &str = "k8s.io";
 
-/// Images that `rm` is to delete.
 #[derive(Debug, Default)]
 pub(super) struct Named {
     /// Each once, in the order given.
@@ -120,14 +118,12 @@ fn also_tagged(scan: &Scan, meant: &MeantImage) -> Option<Error> {
     Some(error.hint(format!("to remove only the name, use {untagging}")))
 }
 
-/// Images that are named, each once.
 #[derive(Default)]
 struct Meant {
     images: Vec<MeantImage>,
     positions: HashMap<ImageIx, usize>,
 }
 
-/// An image with the names that were given for it.
 struct MeantImage {
     image_ix: ImageIx,
     names: Vec<String>,
@@ -212,7 +208,6 @@ fn other_names<'a>(image: &'a Image, given: &[String]) -> Vec<&'a str> {
     names.map(String::as_str).collect()
 }
 
-/// The command that removes these names from an image with other names, or the program that can.
 fn untagging(kind: &KindFacts, store: &OwnersStore, id: &ImageId, names: &[String]) -> String {
     let names: Vec<_> = names.iter().map(|name| shell_word(name)).collect();
     let names = names.join(" ");
@@ -254,7 +249,6 @@ pub(super) fn hints(plan: &Plan, scan: &Scan) -> Vec<String> {
     containers.chain(images).take(MOST_HINTS).chain(too_young(plan)).collect()
 }
 
-/// Returns a hint about images that are kept for their age.
 fn too_young(plan: &Plan) -> Option<String> {
     let young: Vec<_> = plan.kept.iter().filter(|kept| kept.rule == Rule::MinAge).collect();
     let until = young.iter().filter_map(|kept| kept.until).max()?;
@@ -283,7 +277,6 @@ fn end_of_use(container: &Container, store: &OwnersStore) -> String {
     }
 }
 
-/// Looks up the image that a reference names.
 fn image(scan: &Scan, reference: &str) -> Result<ImageIx, Error> {
     match lookup::look_up(scan, reference) {
         Ok(Subject::Image(image_ix)) => Ok(image_ix),

@@ -14,19 +14,14 @@ use crate::services::request::Request;
 use crate::services::scan::ScanResult;
 use crate::stores::other_usage;
 
-/// Usage of all filesystems of the stores.
 #[derive(Debug)]
 pub struct Usage {
     pub result: ScanResult,
     /// Usage of each filesystem, in the order of the scan.
     pub disks: Vec<DiskUsage>,
-    /// Forecast for each filesystem.
     pub forecasts: Vec<Option<Forecast>>,
-    /// Additional grouping of images and containers.
     pub by: Option<GroupBy>,
-    /// Problems with the data outside the stores.
     pub findings: Vec<Finding>,
-    /// Reason why `gc` could delete nothing now.
     pub refused: Option<String>,
 }
 
@@ -41,7 +36,6 @@ pub struct DiskUsage {
     pub large: Vec<Part>,
     /// Known parts outside the stores, the largest first.
     pub outside: Vec<Part>,
-    /// Places with the most inodes, if these are short.
     pub inode_users: Vec<Part>,
     /// Used bytes that are in no other field.
     pub rest_bytes: u64,
@@ -62,16 +56,13 @@ pub struct Grouped {
     pub build_cache: u64,
     /// Bytes of leaks that no image, container or build cache reaches.
     pub leaks: u64,
-    /// Bytes of the stores' metadata.
     pub metadata: u64,
     /// Bytes of all other files below the roots of the stores.
     pub other: u64,
-    /// Bytes outside the stores.
     pub outside_bytes: u64,
 }
 
 impl DiskUsage {
-    /// Returns the number of inodes of all rows but the rest.
     fn inodes(&self) -> u64 {
         let lines = self.lines.iter().map(|line| line.inodes);
         let parts = self.large.iter().chain(&self.outside).map(|part| part.inodes);
@@ -85,7 +76,6 @@ impl Usage {
         self.result.scan.is_complete() && !self.findings.iter().any(|finding| finding.incomplete)
     }
 
-    /// Returns the exit code of the command.
     pub fn exit(&self) -> Exit {
         if self.is_complete() { Exit::Done } else { Exit::Incomplete }
     }

@@ -31,7 +31,6 @@ pub(super) fn files(node: &Node<'_>) -> Vec<Check> {
     checks
 }
 
-/// Checks the declared set of images.
 pub(super) fn references(node: &Node<'_>) -> Vec<Check> {
     let Some(file) = node.config.references_file.as_deref() else { return Vec::new() };
     let set = match expected_images::read(&node.stores.sysroot, file) {
@@ -100,7 +99,6 @@ pub(super) fn patterns(node: &Node<'_>) -> Vec<Check> {
     }
 }
 
-/// Checks that the free space that is configured for `gc` exists on each filesystem with images.
 pub(super) fn free_space(node: &Node<'_>) -> Vec<Check> {
     let Some(scan) = node.scan() else { return Vec::new() };
     let findings = thresholds::impossible(node.config, scan).into_iter();

@@ -61,7 +61,6 @@ pub(super) fn settings<'a>(node: &Node<'a>) -> Option<CheckedSettings<'a>> {
     })
 }
 
-/// Returns the filesystems with images that the kubelet collects.
 fn disks(node: &Node<'_>, scan: &Scan) -> Vec<Disk> {
     let inventory = &scan.inventory;
     let mut filesystems: Vec<FilesystemIx> = Vec::new();

@@ -52,12 +52,10 @@ type TimerRead = Result<Timer, (PathBuf, io::Error)>;
 /// Maximum number of runs that are read.
 const RUNS: usize = 200;
 
-/// Results of asking the runtimes.
 #[derive(Default)]
 pub(super) struct RuntimeChecks {
     pub(super) sockets: Vec<Check>,
     pub(super) chosen: Vec<Check>,
-    /// Store of the node's runtime, if known.
     pub(super) store: Option<StoreIx>,
 }
 
@@ -113,7 +111,6 @@ impl<'a> Node<'a> {
         self.scan.as_ref().ok()
     }
 
-    /// Returns true for another machine's disk, where nothing runs.
     pub(super) fn is_foreign(&self) -> bool {
         self.stores.sysroot.is_foreign()
     }

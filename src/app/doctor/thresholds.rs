@@ -23,13 +23,11 @@ const MARGIN: f64 = 5.0;
 #[derive(Debug)]
 struct Threshold {
     percent: f64,
-    /// Name of the threshold in messages.
     words: String,
     /// Status of the check if this threshold is reached before one that should be lower.
     status: Status,
 }
 
-/// Checks that the kubelet would start with its settings.
 pub(super) fn validity(settings: &CheckedSettings<'_>) -> Vec<Check> {
     let KubeletThresholds { image_high: high, image_low: low, min_age: min, max_age: max, .. } =
         &settings.kubelet;
@@ -99,7 +97,6 @@ pub(super) fn dropped(settings: &CheckedSettings<'_>) -> Vec<Check> {
     }]
 }
 
-/// Compares collection by age of the kubelet and of layersweep.
 pub(super) fn age(settings: &CheckedSettings<'_>) -> Vec<Check> {
     let kubelet_age = &settings.kubelet.max_age;
     if kubelet_age.value.is_zero() || kubelet_age.value.is_negative() {
@@ -121,7 +118,6 @@ pub(super) fn age(settings: &CheckedSettings<'_>) -> Vec<Check> {
     vec![Check::note(kubelet_age.source(), message)]
 }
 
-/// Returns the lowest hard and the lowest soft eviction threshold on a disk.
 fn first_evictions(kubelet: &KubeletThresholds, disk: &Disk, of: Counted) -> Vec<Threshold> {
     let evictions = evictions(kubelet, disk);
     let mut lowest = Vec::new();
@@ -167,12 +163,10 @@ fn well_below(percent: f64) -> f64 {
     (percent - MARGIN).floor().clamp(2.0, 95.0)
 }
 
-/// Returns the remedy that lowers layersweep's threshold.
 fn lower_high_percent(below: f64) -> String {
     format!("set images.high_percent to {} or less", well_below(below))
 }
 
-/// Compares the kubelet's image collection with its eviction.
 pub(super) fn order(settings: &CheckedSettings<'_>) -> Vec<Check> {
     settings.disks.iter().map(|disk| order_on(settings, disk)).collect()
 }
@@ -231,7 +225,6 @@ fn order_on(settings: &CheckedSettings<'_>, disk: &Disk) -> Check {
     )
 }
 
-/// Compares layersweep's thresholds with image collection and eviction.
 pub(super) fn our_bytes(settings: &CheckedSettings<'_>) -> Vec<Check> {
     settings.disks.iter().map(|disk| our_bytes_on(settings, disk)).collect()
 }

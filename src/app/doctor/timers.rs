@@ -103,7 +103,6 @@ pub(super) fn holds(node: &Node<'_>) -> Vec<Check> {
     checks.collect()
 }
 
-/// Checks that an enabled timer has elapsed recently.
 fn pace(node: &Node<'_>, unit: &str, timer: &Timer) -> Check {
     if node.is_foreign() {
         return Check::ok(unit, "enabled");

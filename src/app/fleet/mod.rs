@@ -21,7 +21,6 @@ use documents::{Documents, Position, Source};
 /// Maximum number of listed documents that could not be read.
 const LISTED_PROBLEMS: usize = 100;
 
-/// Result of a merge.
 #[derive(Debug)]
 pub struct Merged {
     pub fleet: Fleet,
@@ -29,11 +28,9 @@ pub struct Merged {
     pub documents: u64,
     /// Documents that do not count because a newer one is of the same node.
     pub older: u64,
-    /// Nodes with such documents.
     pub nodes_with_older: u64,
     /// Number of documents that could not be read.
     pub unread: u64,
-    /// The first of them.
     pub problems: Vec<UnreadDocument>,
 }
 
@@ -86,7 +83,6 @@ pub fn merge(files: &[PathBuf]) -> Result<Merged, Error> {
     })
 }
 
-/// Formats the position of a document.
 fn place(files: &[PathBuf], position: Position) -> String {
     let file = files.get(position.file).map_or("".into(), |path| path.to_string_lossy());
     match (&*file, position.line) {
@@ -97,7 +93,6 @@ fn place(files: &[PathBuf], position: Position) -> String {
     }
 }
 
-/// One reading of all files.
 #[derive(Debug, Default)]
 struct Round {
     sums: FleetSums,
@@ -105,7 +100,6 @@ struct Round {
     unread: u64,
     /// The first documents that could not be read.
     problems: BTreeMap<Position, String>,
-    /// Time and position of the newest document of each node.
     newest: HashMap<Box<str>, (Timestamp, Position)>,
     older: HashSet<Position>,
     nodes_with_older: HashSet<Box<str>>,

@@ -44,7 +44,6 @@ use crate::services::via::Deleter;
 use crate::stores::{self, Scan};
 use crate::sys::stop::is_requested;
 
-/// A plan, or the result of a run.
 #[derive(Debug)]
 pub struct GcResult {
     pub command: Command,
@@ -63,7 +62,6 @@ pub struct GcResult {
     pub targets: Targets,
     /// Bytes that the kubelet's algorithm expects to free; `None` for policy `exact`.
     pub believed_bytes: Option<u64>,
-    /// Comparison of both policies, in a dry run of policy `kubelet`.
     pub comparison: Option<Comparison>,
     pub events: Vec<Event>,
     pub findings: Vec<Finding>,
@@ -96,14 +94,12 @@ pub struct Planned {
     deleter: Deleter,
 }
 
-/// Input of a plan and of the run that carries it out.
 #[derive(Debug)]
 struct Work {
     scanned: ScanResult,
     editors: Editors,
     config: Config,
     stores: stores::ScanRequest,
-    /// The images that `rm` names.
     named: Named,
     containers: Option<(Containers, Plan)>,
     /// `Err`: the reason for which no leak may be deleted.
@@ -111,7 +107,6 @@ struct Work {
     resumed: Resumed,
 }
 
-/// One run of `gc` or `rm`.
 #[derive(Debug)]
 pub struct Gc<'a> {
     gc_request: GcRequest<'a>,
@@ -123,7 +118,6 @@ pub struct Gc<'a> {
     via: Via,
     /// Failures to synchronise filesystems before the first measurement; `None` until that was done.
     sync_findings: Option<Vec<Finding>>,
-    /// See [`GcResult::resumed`].
     resumed: usize,
 }
 
@@ -201,7 +195,6 @@ impl<'a> Gc<'a> {
         }
     }
 
-    /// The result for a plan that is not carried out.
     fn unexecuted(&self, plan: Plan) -> GcResult {
         GcResult {
             command: self.command_run.command,
@@ -229,12 +222,10 @@ impl<'a> Gc<'a> {
         }
     }
 
-    /// Returns true if it has finished deletions of an interrupted run.
     pub fn has_resumed(&self) -> bool {
         self.resumed > 0
     }
 
-    /// Chooses the runtime or the editor.
     fn choose_deleter(&mut self) -> Result<Deleter, Error> {
         let deleter = Deleter::choose(&self.gc_request)?;
         self.via = deleter.via();
@@ -348,7 +339,6 @@ impl<'a> Gc<'a> {
     }
 }
 
-/// Refuses containers and logs if images are deleted directly.
 fn check_only(gc_request: &GcRequest<'_>, via: Via) -> Result<(), Error> {
     let Selection::Gc { only, .. } = &gc_request.selection else { return Ok(()) };
     if via != Via::Direct || !(only.contains(&Only::Containers) || only.contains(&Only::Logs)) {

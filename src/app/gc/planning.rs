@@ -37,7 +37,6 @@ struct ImagesThen<'a> {
     freed_before: Vec<Gain>,
 }
 
-/// The plan of leaks, containers and images.
 struct WholePlan {
     plan: Plan,
     /// Bytes that the kubelet's algorithm expects to free; `None` for policy `exact`.
@@ -93,7 +92,6 @@ impl Gc<'_> {
         Ok(Planned { result, is_unfinished, work, deleter })
     }
 
-    /// Warns of filesystems that lack inodes, if this run deletes nothing to free any.
     fn warn_of_inodes(&self, result: &GcResult, scan: &mut Scan) {
         let may_lack_inodes = self.gc_request.is_gc()
             && result.plan.steps.is_empty()
@@ -127,7 +125,6 @@ impl Gc<'_> {
         Ok((scanned, editors, resumed))
     }
 
-    /// Collects the input of a plan.
     fn gather(&self, deleter: &Deleter) -> Result<Work, Error> {
         let GcRequest { request, selection, .. } = &self.gc_request;
         let (scanned, editors, resumed) = self.scan_and_resume(deleter)?;

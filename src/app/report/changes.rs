@@ -54,7 +54,6 @@ pub struct ObjectChange {
 }
 
 impl Changes {
-    /// Returns the change as a clause.
     #[must_use]
     pub fn clause(&self) -> String {
         let outside = (self.outside_change_bytes, "outside the stores");
@@ -94,7 +93,6 @@ pub(super) fn changes(database: &Database, scan: &Scan) -> Result<Vec<Changes>, 
     Ok(changes)
 }
 
-/// Returns the scans to compare with, the newest first.
 fn compared(kept: &[KeptScan], now: Timestamp) -> Vec<&KeptScan> {
     let Some(last) = kept.iter().rev().find(|scan| scan.at < now) else { return Vec::new() };
     let day_before = kept.iter().rev().find(|scan| last.at.duration_since(scan.at) >= DAY);
