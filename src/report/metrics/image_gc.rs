@@ -14,7 +14,6 @@ const OPERATION: &str = "garbage_collect";
 const TRIGGER: &str = "unknown";
 const RESULTS: [&str; 4] = ["success", "partial", "noop", "error"];
 
-/// Adds the number of runs by result.
 pub(super) fn add_attempts(page: &mut Exposition, counters: &[Counter]) {
     let runs = || counters.iter().filter(|counter| counter.name == "runs" && counter.command == "gc");
     for result in RESULTS {
@@ -34,7 +33,6 @@ fn result_of(outcome: &str) -> &'static str {
     }
 }
 
-/// Adds result and reason of the last run.
 pub(super) fn add_last_attempt(page: &mut Exposition, run: &LastRun) {
     let Some(outcome) = run.outcome else { return };
     let cause = match (run.by_space, run.by_age) {

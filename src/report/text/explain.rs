@@ -21,7 +21,6 @@ use crate::report::json::{
     RememberedDoc, ShareKind, ShareRowDoc, SubjectKind, UserDoc, UserKind,
 };
 
-/// Formats the document of `explain`.
 pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     if document.subject == SubjectKind::AbsentImage {
         return absent_images(&document.earlier_images, document.header.generated_at, screen);
@@ -140,7 +139,6 @@ fn lost_container(document: &ExplainDoc, lost: &LostContainerDoc) -> String {
     )
 }
 
-/// Formats the decision about an image or container.
 fn decision(decision: &GcDecisionDoc) -> String {
     let command = decision.command.as_deref().unwrap_or("layersweep gc");
     let detail = decision.detail.as_ref().map_or_else(String::new, |detail| format!(": {}", safe(detail)));

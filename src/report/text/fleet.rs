@@ -15,7 +15,6 @@ use crate::report::json::FleetDoc;
 /// Maximum number of rows of a table on a screen.
 const ROWS: usize = 20;
 
-/// Table of a fleet, on a screen or a page.
 #[derive(Debug)]
 pub struct Section {
     pub title: &'static str,
@@ -29,7 +28,6 @@ pub struct Section {
     elastic: &'static [(usize, usize)],
 }
 
-/// Formats the sums of many nodes.
 pub fn fleet(document: &FleetDoc, screen: &Screen) -> String {
     let mut out = heading(&title(document, screen));
     for sentence in sentences(document) {
@@ -47,12 +45,10 @@ pub fn fleet(document: &FleetDoc, screen: &Screen) -> String {
     out
 }
 
-/// Formats the number of rows that a table does not have.
 pub fn omitted(rows: usize) -> String {
     format!("… and {} more", thousands(rows as u64))
 }
 
-/// Formats the number of nodes and the times of their documents.
 pub fn title(document: &FleetDoc, screen: &Screen) -> String {
     let nodes = &document.fleet.nodes;
     let time = match (nodes.oldest_at, nodes.newest_at) {
@@ -68,7 +64,6 @@ fn nodes_of(number: u64) -> String {
     format!("{} {}", thousands(number), if number == 1 { "node" } else { "nodes" })
 }
 
-/// Formats the sums in sentences.
 pub fn sentences(document: &FleetDoc) -> Vec<String> {
     let (nodes, totals) = (&document.fleet.nodes, &document.fleet.totals);
     let urgencies = [
@@ -146,7 +141,6 @@ pub fn sentences(document: &FleetDoc) -> Vec<String> {
     out
 }
 
-/// Formats the nodes whose documents are old.
 fn stale(document: &FleetDoc) -> String {
     /// Maximum number of named nodes.
     const NAMED: usize = 5;

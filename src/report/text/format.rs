@@ -51,7 +51,6 @@ pub fn short_id(id: &str) -> String {
     safe(&display::short_reference(id))
 }
 
-/// Returns true for characters that control a terminal or change the direction of writing.
 pub fn acts_on_terminal(c: char) -> bool {
     let bidi = matches!(c,
         '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -73,7 +72,6 @@ pub fn safe(text: &str) -> String {
     out
 }
 
-/// Formats freed bytes after the word "freed".
 pub(super) fn freed(bytes: i64, others_wrote: bool) -> String {
     if others_wrote { "unknown (others were writing)".into() } else { signed_bytes(bytes) }
 }

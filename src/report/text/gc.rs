@@ -12,7 +12,6 @@ use super::screen::Screen;
 use crate::model::text::display::listed;
 use crate::report::json::{DocumentKind, GcDoc};
 
-/// Formats the whole run.
 pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     let mut out = resumed(document.resumed);
     for comparison in &document.comparison {

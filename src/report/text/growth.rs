@@ -20,7 +20,6 @@ const DAY: i64 = 86_400;
 /// Minimum growth of other files in stores that is mentioned if other rows grew more, in bytes.
 const MIN_OTHER: i64 = 1 << 20;
 
-/// Formats the growth of every filesystem.
 pub fn growth(document: &GrowthDoc, screen: &Screen) -> String {
     let mut lines = warnings(document, screen);
     if document.filesystems.is_empty() {
@@ -133,7 +132,6 @@ fn table(filesystem: &FilesystemGrowth, document: &GrowthDoc, screen: &Screen) -
     table.render()
 }
 
-/// Returns a row without a name, for a sum.
 fn nameless(bytes_per_day: Option<i64>) -> GrowthRow {
     GrowthRow {
         kind: GrowthKind::Rest,
@@ -201,7 +199,6 @@ fn name(row: &GrowthRow, by: GroupBy) -> String {
     }
 }
 
-/// Returns the next step for the row that grew most.
 fn advice(row: &GrowthRow) -> Option<String> {
     let name = row.name.as_deref().map(safe).unwrap_or_default();
     Some(match row.kind {

@@ -98,7 +98,6 @@ fn fact_line(time: Timestamp, fact: &str, run: &RunDoc, screen: &Screen) -> Stri
     format!("  {}  {fact}; run {}\n", screen.time(time), safe(&run.run_id))
 }
 
-/// Formats the line about a run, and a line for each event and failure.
 fn run_lines(run: &RunDoc, screen: &Screen) -> String {
     let via = run.via.as_deref().map_or_else(String::new, |via| format!(" ({})", safe(via)));
     let command = format!("{}{via}:", run.command);
@@ -224,7 +223,6 @@ fn quiet(quiet: &Quiet, are_listed: bool, screen: &Screen) -> String {
     format!("{}, {begin} to {end}{hint}\n", kinds.join(" and "))
 }
 
-/// Formats the duration of a run.
 fn length(from: Timestamp, to: Timestamp) -> String {
     let took = to.duration_since(from);
     match took.as_secs().max(0) {
@@ -330,7 +328,6 @@ fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen) -> Str
     out
 }
 
-/// Formats the latest, lowest and highest point with their times.
 fn summary(points: &[PointDoc], screen: &Screen) -> String {
     let Some(last) = points.last() else { return String::new() };
     let lowest = points.iter().min_by(|a, b| a.used_percent.min.total_cmp(&b.used_percent.min));

@@ -25,7 +25,6 @@ const SCARCE: u64 = 50;
 /// Maximum number of lines about files that could not be read.
 const SKIPPED: usize = 3;
 
-/// Formats the whole report.
 pub fn report(document: &ReportDoc, screen: &Screen) -> String {
     let width = screen.width.unwrap_or(WIDTH).max(40);
     let mut out = heading(&title(document, screen));
@@ -50,7 +49,6 @@ fn title(document: &ReportDoc, screen: &Screen) -> String {
     format!("{host}{disk}, {} {}", screen.minute(now), screen.zone_name(now))
 }
 
-/// Formats a filesystem as a bar with its legend, and its usage over time.
 fn disk(document: &ReportDoc, disk: &ReportFilesystemDoc, screen: &Screen, width: usize) -> String {
     let facts = &disk.filesystem;
     let percent = match facts.used_percent {
@@ -138,7 +136,6 @@ fn changes(document: &ReportDoc, screen: &Screen, width: usize) -> String {
     format!("\n{}{out}", heading("What happened"))
 }
 
-/// Formats the ranked lists, one for each filesystem.
 fn causes(document: &ReportDoc, screen: &Screen, width: usize) -> String {
     let several = document.filesystems.len() > 1;
     let (mut out, mut rest) = (String::new(), String::new());
@@ -162,7 +159,6 @@ fn causes(document: &ReportDoc, screen: &Screen, width: usize) -> String {
     out + &rest
 }
 
-/// Formats the largest objects, a line for each kind.
 fn largest(document: &ReportDoc, screen: &Screen, width: usize) -> String {
     let (scan, top) = (&document.scan, &document.top);
     let images = top.images.iter().filter_map(|TopObjectDoc { store, id }| {

@@ -8,7 +8,6 @@ use crate::model::text::display::count;
 use crate::model::text::reference::{is_well_formed, normalized, repository};
 use crate::report::json::{RepullDoc, RepullImageDoc};
 
-/// Returns the references, each once.
 pub fn references(document: &RepullDoc) -> Vec<&str> {
     let mut seen = HashSet::new();
     let references = document.images.iter().flat_map(|image| &image.references).map(String::as_str);

@@ -13,7 +13,6 @@ use crate::report::json::{DeletionDoc, SweepDoc, SweepLeakDoc};
 /// Maximum number of leaks without a summary by class.
 const FEW: usize = 10;
 
-/// Formats a report, a plan, or the result of a run.
 pub fn sweep(document: &SweepDoc, screen: &Screen) -> String {
     let acts = document.delete || !document.repair.is_empty();
     let planned = document.dry_run || document.outcome == OutcomeKind::Reported || !acts;
@@ -84,7 +83,6 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
     out
 }
 
-/// Formats the sum of each class, if there are too many leaks to add them up at a glance.
 fn by_class(document: &SweepDoc, screen: &Screen) -> String {
     if document.leaks.len() <= FEW {
         return String::new();
@@ -168,7 +166,6 @@ fn task(leak: &SweepLeakDoc, screen: &Screen) -> String {
     out
 }
 
-/// Formats the result of a run.
 fn done(document: &SweepDoc, screen: &Screen) -> String {
     let mut out = String::new();
     let deleted = &document.deleted;

@@ -16,7 +16,6 @@ const LAST_CELL: usize = 4096;
 const NARROWEST: usize = 10;
 const BOLD: anstyle::Style = anstyle::Style::new().bold();
 
-/// Alignment of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Align {
     Left,
@@ -200,7 +199,6 @@ pub(super) fn bold(text: &str) -> String {
     format!("{BOLD}{text}{BOLD:#}")
 }
 
-/// Formats a heading on a line of its own.
 pub(super) fn heading(text: &str) -> String {
     bold(text) + "\n"
 }
