@@ -49,7 +49,6 @@ fn source(word: &str) -> Result<ScanSource, Error> {
     ))
 }
 
-/// Parses the name of a recorded scan.
 fn name(word: &str) -> Option<ScanName> {
     match word.strip_prefix("last") {
         Some("") => return Some(ScanName::Last(0)),

@@ -130,7 +130,6 @@ fn unused(message: &str, hint: &str) -> Result<(), Error> {
     Err(Error::usage(message).hint(hint))
 }
 
-/// Returns true if the command got far enough to change the metrics.
 fn may_have_changed(done: &Result<Exit, Error>) -> bool {
     match done {
         Ok(_) => true,
@@ -157,7 +156,6 @@ fn textfile(global: &Global, configured: &Textfile) -> Option<PathBuf> {
     }
 }
 
-/// Returns advice about a failed write.
 fn remedy<E>(error: &WriteError<E>) -> String {
     let WriteError::Io { path, source } = error else { return String::new() };
     let dir = directory_of(path).display();

@@ -45,7 +45,6 @@ pub(super) fn run(global: &Global, config: &Config, args: &RmArgs) -> Result<Exi
     deletion::run(global, request)
 }
 
-/// Reads a list of images.
 fn list(file: &str) -> Result<Vec<ListLine>, Error> {
     let text = if file == STDIN { read_stdin() } else { read_file(Path::new(file)) };
     let text = text.map_err(|error| bad(&format!("{file}: {error}")))?;

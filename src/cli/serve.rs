@@ -29,7 +29,6 @@ use crate::services::observer::Observer;
 const CONNECTIONS: u32 = 128;
 /// Maximum time to make the metrics: as long as Prometheus waits by default.
 const MAKING: Duration = Duration::from_secs(10);
-/// Timeout for the head of a request.
 const REQUEST: Duration = Duration::from_secs(5);
 /// Maximum duration of a connection.
 const CONNECTION: Duration = Duration::from_secs(20);
@@ -43,7 +42,6 @@ const HEAD_BYTES: usize = 16 << 10;
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Serves the result of `make` until SIGTERM, SIGINT or SIGHUP.
 pub(super) fn serve(
     observer: &dyn Observer,
     address: &Address,
@@ -78,7 +76,6 @@ pub(super) fn serve(
     done
 }
 
-/// Runs `work` until `end` is ready.
 async fn until<T>(end: impl Future<Output = T>, work: impl Future<Output = Infallible>) {
     let (mut end, mut work) = (std::pin::pin!(end), std::pin::pin!(work));
     std::future::poll_fn(|cx| {
@@ -130,7 +127,6 @@ impl Listener {
         }
     }
 
-    /// Returns the address with the actual port.
     fn address(&self) -> String {
         match self {
             Self::Tcp(listener) => match listener.local_addr() {

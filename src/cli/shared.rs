@@ -10,19 +10,16 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-/// Reason why a request has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Missing {
     /// The current computation has not ended in time.
     #[error("no answer within {} seconds", .0.as_secs())]
     Late(Duration),
-    /// The computation failed.
     #[error("{0}")]
     Failed(String),
 }
 
 type Answer<T> = Result<T, Missing>;
-/// Latest answer, and the time at which its computation began.
 type Last<T> = Option<(Instant, Answer<T>)>;
 
 /// Runs a computation on its own thread, one at a time.

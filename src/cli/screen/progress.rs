@@ -16,7 +16,6 @@ use crate::services::observer::Shown;
 const DELAY: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(100);
 
-/// Shows the progress of a measurement until the returned value is dropped.
 pub fn show(wanted: bool, progress: &Arc<Progress>) -> Shown {
     if !wanted || !stderr().is_terminal() {
         return Shown::default();
@@ -53,7 +52,6 @@ fn set_style(bar: &ProgressBar, template: &str) {
     }
 }
 
-/// Line about the current action, removed when it is dropped.
 #[derive(Debug)]
 pub struct Line(Option<ProgressBar>);
 
@@ -91,7 +89,6 @@ impl Drop for Line {
     }
 }
 
-/// Waits for `time` and returns true, or returns false as soon as the work is done.
 fn still_running(ended: &std::sync::mpsc::Receiver<()>, time: Duration) -> bool {
     matches!(ended.recv_timeout(time), Err(std::sync::mpsc::RecvTimeoutError::Timeout))
 }

@@ -21,7 +21,6 @@ pub fn set_screen(truncates: bool, notes: bool) {
     NOTES.store(notes, Ordering::Relaxed);
 }
 
-/// Returns the properties of stdout.
 pub fn screen() -> Screen {
     Screen {
         width: width(io::stdout()),
@@ -32,7 +31,6 @@ pub fn screen() -> Screen {
     }
 }
 
-/// Returns the width of a terminal; `None` if the output is not one.
 pub fn width(output: impl IsTerminal + AsFd) -> Option<usize> {
     output.is_terminal().then(|| {
         // `COLUMNS`, which shells and tests set, or else the size of the terminal.
@@ -43,12 +41,10 @@ pub fn width(output: impl IsTerminal + AsFd) -> Option<usize> {
     })
 }
 
-/// Returns true if the locale of this process can show characters outside ASCII.
 pub fn is_unicode() -> bool {
     is_utf8(&["LC_ALL", "LC_CTYPE", "LANG"].map(|name| std::env::var(name).unwrap_or_default()))
 }
 
-/// Returns true if stdout is a terminal.
 pub fn is_one() -> bool {
     io::stdout().is_terminal()
 }
