@@ -98,8 +98,7 @@ pub fn since(request: &Request, observer: &dyn Observer, since: Timestamp) -> Re
     let database = Database::open(request, Access::Read)?.warn(observer);
     let kept = database.read(history::all)?;
     let begun = history::find(&kept, &ScanName::At(since)).ok();
-    let found = begun.or_else(|| kept.iter().min_by_key(|scan| scan.at));
-    let found = found.ok_or_else(|| {
+    let found = begun.or_else(|| kept.iter().min_by_key(|scan| scan.at)).ok_or_else(|| {
         if database.unreadable {
             Error::failed("the records cannot be read, so what grew is unknown")
                 .hint("`layersweep doctor` shows what is wrong with them")

@@ -151,14 +151,19 @@ pub fn fits(
                 // Layers that are here only with images that the plan deletes have to arrive after all.
                 let arriving = |gone: &HashSet<&str>| {
                     let mut contents = contents.clone();
-                    let chains = inventory.images.iter().filter(|image| image.store == store);
-                    let chains = chains.zip(&mut contents.chains);
+                    let chains = inventory
+                        .images
+                        .iter()
+                        .filter(|image| image.store == store)
+                        .zip(&mut contents.chains);
                     chains
                         .filter(|(image, _)| gone.contains(image.id.as_str()))
                         .for_each(|(_, chain)| chain.clear());
                     let arrivals = arrival::arrivals(&contents, &ratio, &layers);
-                    let coming = arrivals.iter().zip(&images);
-                    let coming = coming.filter(|(_, (_, coming))| matches!(coming, Coming::Arrives(_)));
+                    let coming = arrivals
+                        .iter()
+                        .zip(&images)
+                        .filter(|(_, (_, coming))| matches!(coming, Coming::Arrives(_)));
                     coming.fold(0, |sum: u64, (arrival, _)| sum.saturating_add(arrival.disk_bytes))
                 };
                 let given: Vec<_> = given.iter().flatten().copied().collect();
@@ -262,8 +267,8 @@ fn threshold(targets: &Targets, now: &Space, bytes: u64) -> u8 {
 /// Returns the store that the runtime of this node pulls into: one of a kind that only runtimes have, or else the store
 /// with the most images.
 fn store_of_pulls(inventory: &Inventory) -> Option<StoreIx> {
-    let stores = inventory.stores.iter().enumerate();
-    let stores = stores.filter(|(_, store)| !store.read_only && !store.is_of_artifacts());
+    let stores =
+        inventory.stores.iter().enumerate().filter(|(_, store)| !store.read_only && !store.is_of_artifacts());
     let best = stores.max_by_key(|(position, store)| {
         let images = inventory.images.iter().filter(|image| image.store.get() == *position);
         // Of equal stores the first one was configured for root.
@@ -284,12 +289,16 @@ fn contents(inventory: &Inventory, store: StoreIx) -> StoreContents {
         };
     }
     let images: Vec<_> = inventory.images.iter().filter(|image| image.store == store).collect();
-    let foreign = images.iter().filter(|image| !is_pulled_here(image)).flat_map(|image| &image.blobs);
-    let foreign = foreign.filter(|blob| blobs.contains_key(blob.digest.as_str()));
-    let foreign = foreign.map(|blob| blob.digest.clone()).collect();
+    let foreign = images
+        .iter()
+        .filter(|image| !is_pulled_here(image))
+        .flat_map(|image| &image.blobs)
+        .filter(|blob| blobs.contains_key(blob.digest.as_str()))
+        .map(|blob| blob.digest.clone())
+        .collect();
     let chains = images.iter().map(|image| {
-        let unpacked = image.layers.iter().rev().filter_map(|layer| layers.get(layer.as_str()));
-        let unpacked: Vec<_> = unpacked.copied().collect();
+        let unpacked: Vec<_> =
+            image.layers.iter().rev().filter_map(|layer| layers.get(layer.as_str())).copied().collect();
         if unpacked.len() == image.blobs.len() && is_pulled_here(image) {
             image
                 .blobs

@@ -225,8 +225,10 @@ pub fn past_usage(
     if request.sysroot.is_none() {
         let mounts = series.iter().map(|series| Path::new(&series.filesystem.mount));
         // A filesystem that is not mounted now has no present reading.
-        let present = mounts.filter_map(|mount| disk::filesystem::of(mount).ok());
-        let present: Vec<_> = present.map(|(filesystem, _)| filesystem).collect();
+        let present: Vec<_> = mounts
+            .filter_map(|mount| disk::filesystem::of(mount).ok())
+            .map(|(filesystem, _)| filesystem)
+            .collect();
         usage::add_present(&mut series, Timestamp::now(), &present);
     }
     Ok(PastUsage { origin: HistoryOrigin::of(&database, since, unsaved), series, runs })

@@ -113,9 +113,10 @@ pub fn gather(request: &Request, targets: Targets, named: Named) -> Result<Gathe
     };
     // Without the store's filesystem, the metrics are made on another system, such as in a pod.
     let stores = remembered.stores.iter().zip(&filesystems).filter(|(_, filesystem)| filesystem.is_some());
-    let reserve_files = stores.flat_map(|(store, _)| &store.figures.reserve_files);
-    let reserve_files =
-        reserve_files.filter_map(|path| Some((path.clone(), ReserveFile::at(path)?.taken_bytes()))).collect();
+    let reserve_files = stores
+        .flat_map(|(store, _)| &store.figures.reserve_files)
+        .filter_map(|path| Some((path.clone(), ReserveFile::at(path)?.taken_bytes())))
+        .collect();
     let facts = MetricsData {
         version: env!("CARGO_PKG_VERSION"),
         remembered,

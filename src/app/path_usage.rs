@@ -99,29 +99,30 @@ fn of_stores(BytesBelow { inventory, refs, .. }: &BytesBelow) -> Vec<Row> {
     let fair = refs::fair(inventory, refs, |node| inventory[node].size.bytes);
     let inodes = refs::fair(inventory, refs, |node| inventory[node].size.inodes);
     let images = (0..inventory.images.len()).map(ImageIx::from);
-    let rows = images.map(|ix| Row {
-        owner: Owner::Image(ix),
-        bytes: fair.of_image(ix),
-        inodes: inodes.of_image(ix),
-    });
-    let mut rows: Vec<_> = rows.collect();
+    let mut rows: Vec<_> = images
+        .map(|ix| Row { owner: Owner::Image(ix), bytes: fair.of_image(ix), inodes: inodes.of_image(ix) })
+        .collect();
     rows.sort_by_key(|row| Reverse(row.bytes));
     for kind in [LineKind::ContainersRunning, LineKind::ContainersExited, LineKind::ContainersOther] {
         let containers = (0..inventory.containers.len()).map(ContainerIx::from);
         let of_kind = containers.filter(|ix| LineKind::of_container(inventory[*ix].state) == kind);
-        let shares = of_kind.map(|ix| (fair.of_container(ix), inodes.of_container(ix)));
-        let shares: Vec<_> = shares.filter(|(bytes, _)| *bytes > 0).collect();
+        let shares: Vec<_> = of_kind
+            .map(|ix| (fair.of_container(ix), inodes.of_container(ix)))
+            .filter(|(bytes, _)| *bytes > 0)
+            .collect();
         rows.push(Row {
             owner: Owner::Store(kind, Some(shares.len())),
             bytes: shares.iter().map(|(bytes, _)| bytes).sum(),
             inodes: shares.iter().map(|(_, inodes)| inodes).sum(),
         });
     }
-    let leaks = (0..inventory.leaks.len()).map(LeakIx::from).filter(|ix| {
-        let mut nodes = refs.reach(Root::Leak(*ix)).iter();
-        nodes.any(|node| inventory[*node].size.bytes > 0 && refs.refcount(*node) == 0)
-    });
-    let leaks = leaks.count();
+    let leaks = (0..inventory.leaks.len())
+        .map(LeakIx::from)
+        .filter(|ix| {
+            let mut nodes = refs.reach(Root::Leak(*ix)).iter();
+            nodes.any(|node| inventory[*node].size.bytes > 0 && refs.refcount(*node) == 0)
+        })
+        .count();
     type Closing = (LineKind, Option<usize>, fn(&Fair) -> u64);
     let closing: [Closing; 4] = [
         (LineKind::BuildCache, None, |fair| fair.build_cache),

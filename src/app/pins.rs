@@ -83,8 +83,8 @@ pub fn add(
     patterns: &[String],
     note: Option<&str>,
 ) -> Result<PinList, Error> {
-    let patterns = patterns.iter().map(|text| pins::parse(text)).collect::<Result<Vec<_>, _>>();
-    let patterns = patterns.map_err(|error| {
+    let patterns = patterns.iter().map(|text| pins::parse(text)).collect::<Result<Vec<_>, _>>()
+        .map_err(|error| {
         Error::usage(error).hint(
             "a pattern is a glob like docker.io/library/nginx:*, a digest or an image id: see `layersweep pin add \
              --help`",
@@ -135,8 +135,8 @@ struct Present {
 fn present(request: &Request) -> Option<Present> {
     let request = stores::ScanRequest { measure: Measure::Records, ..request.stores().ok()? };
     let scan = stores::run(&request, &Progress::default()).ok().filter(stores::Scan::is_complete)?;
-    let images = scan.inventory.images.into_iter();
-    let images = images.map(|image| (image.names, image.digests, image.id.to_string()));
+    let images =
+        scan.inventory.images.into_iter().map(|image| (image.names, image.digests, image.id.to_string()));
     Some(Present { images: images.collect(), place: "here" })
 }
 

@@ -203,14 +203,16 @@ fn names_listed(names: &[String], line: &str) -> Vec<String> {
 /// Names of an image that are not given, and not implied by a tag of the same repository.
 fn other_names<'a>(image: &'a Image, given: &[String]) -> Vec<&'a str> {
     let repositories: Vec<_> = given.iter().map(|name| repository(name)).collect();
-    let names = image.names.iter().filter(|name| !given.contains(name));
-    let names = names.filter(|name| !(name.contains('@') && repositories.contains(&repository(name))));
+    let names = image
+        .names
+        .iter()
+        .filter(|name| !given.contains(name))
+        .filter(|name| !(name.contains('@') && repositories.contains(&repository(name))));
     names.map(String::as_str).collect()
 }
 
 fn untagging(kind: &KindFacts, store: &OwnersStore, id: &ImageId, names: &[String]) -> String {
-    let names: Vec<_> = names.iter().map(|name| shell_word(name)).collect();
-    let names = names.join(" ");
+    let names = names.iter().map(|name| shell_word(name)).collect::<Vec<_>>().join(" ");
     match id.namespace().unwrap_or(CRI_NAMESPACE) {
         _ if kind.is_of_podman => {
             format!("`{} untag {} {names}`", store.tool("podman"), shell_word(&short_id(id)))
@@ -233,19 +235,21 @@ pub(super) fn hints(plan: &Plan, scan: &Scan) -> Vec<String> {
     }
     let inventory = &scan.inventory;
     let used = kept_by(plan, Rule::InUse);
-    let containers = inventory.containers.iter();
-    let containers = containers
-        .filter(|container| container.images().any(|image| used.contains(&inventory[image].id.as_str())));
-    let containers = containers.map(|container| end_of_use(container, &owners_store(scan, container.store)));
+    let containers = inventory
+        .containers
+        .iter()
+        .filter(|container| container.images().any(|image| used.contains(&inventory[image].id.as_str())))
+        .map(|container| end_of_use(container, &owners_store(scan, container.store)));
     let unreached = kept_by(plan, Rule::OutOfReach);
-    let images = inventory.images.iter();
-    let images =
-        images.filter(|image| image.id.namespace().is_some() && unreached.contains(&image.id.as_str()));
-    let images = images.map(|image| {
-        let kind = inventory[image.store].kind.facts();
-        let remover = untagging(kind, &owners_store(scan, image.store), &image.id, &image.names);
-        format!("{remover} can delete {}", short_reference(&image.id))
-    });
+    let images = inventory
+        .images
+        .iter()
+        .filter(|image| image.id.namespace().is_some() && unreached.contains(&image.id.as_str()))
+        .map(|image| {
+            let kind = inventory[image.store].kind.facts();
+            let remover = untagging(kind, &owners_store(scan, image.store), &image.id, &image.names);
+            format!("{remover} can delete {}", short_reference(&image.id))
+        });
     containers.chain(images).take(MOST_HINTS).chain(too_young(plan)).collect()
 }
 

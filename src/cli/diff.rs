@@ -73,8 +73,9 @@ fn of_file(word: &str) -> Result<ComparedScan, Error> {
     } else {
         std::fs::File::open(word).and_then(|file| read(file, FILE_MIB))
     };
-    let text = text.map_err(|error| Error::failed(format!("{word}: {error}")).hint(FILE_HINT))?;
-    let text = text.ok_or_else(|| refused(word, &format!("longer than {FILE_MIB} MiB")))?;
+    let text = text
+        .map_err(|error| Error::failed(format!("{word}: {error}")).hint(FILE_HINT))?
+        .ok_or_else(|| refused(word, &format!("longer than {FILE_MIB} MiB")))?;
     read_scan(&text, word.to_owned()).map_err(|why| refused(word, &why))
 }
 

@@ -48,9 +48,8 @@ pub(super) fn run(global: &Global, config: &Config, args: &RmArgs) -> Result<Exi
 fn list(file: &str) -> Result<Vec<ListLine>, Error> {
     let text = if file == STDIN { read_stdin() } else { read_file(Path::new(file)) };
     let text = text.map_err(|error| bad(&format!("{file}: {error}")))?;
-    let listed = image_lists::listed(&text);
-    let listed = listed.map_err(|line| bad(&format!("{}: {}", place(file, line.number), line.why)))?;
-    let listed = listed
+    let listed = image_lists::listed(&text)
+        .map_err(|line| bad(&format!("{}: {}", place(file, line.number), line.why)))?
         .into_iter()
         .map(|(number, reference)| ListLine { place: place(file, number), reference: reference.into() });
     Ok(listed.collect())

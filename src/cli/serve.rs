@@ -47,12 +47,14 @@ pub(super) fn serve(
     address: &Address,
     make: impl Fn() -> Result<String, Error> + Send + Sync + 'static,
 ) -> Result<Exit, Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| failure(address, &error))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| failure(address, &error))?;
     let serving = async {
         // Before a client can connect: it could send a signal as soon as the server listens.
-        let stop = stop::signals().and_then(UnixStream::from_std);
-        let stop = stop.map_err(|error| failure(address, &error))?;
+        let stop =
+            stop::signals().and_then(UnixStream::from_std).map_err(|error| failure(address, &error))?;
         let listener = Listener::bind(address).map_err(|error| failure(address, &error))?;
         observer.note(&format!("serving /metrics on {}", listener.address()));
         if address.is_open() {

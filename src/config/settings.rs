@@ -197,13 +197,14 @@ fn check_rules(sources: &mut Sources) {
     let rules = sources
         .rules()
         .filter(|(rule, _)| rule.min_age.is_none() && rule.max_age.is_none() && rule.keep_newest.is_none());
-    let problems = rules.map(|(rule, origin)| ConfigProblem {
-        origin: origin.clone(),
-        field: RULES.to_owned(),
-        message: format!("the rule for {:?} sets nothing", rule.pattern.0.text()),
-        remedy: "set min_age, max_age or keep_newest in it, or remove it".into(),
-    });
-    let problems: Vec<_> = problems.collect();
+    let problems: Vec<_> = rules
+        .map(|(rule, origin)| ConfigProblem {
+            origin: origin.clone(),
+            field: RULES.to_owned(),
+            message: format!("the rule for {:?} sets nothing", rule.pattern.0.text()),
+            remedy: "set min_age, max_age or keep_newest in it, or remove it".into(),
+        })
+        .collect();
     sources.problems.extend(problems);
 }
 

@@ -88,9 +88,9 @@ pub fn discover(root: &Sysroot) -> EndpointDiscovery {
     let usual = USUAL.map(|(path, origin)| (PathBuf::from(path), origin.to_owned()));
     // One socket may be at both paths.
     let default: Vec<_> = usual.iter().filter_map(|(path, _)| identity(root, path)).collect();
-    let named = named_by_runtimes(root).into_iter();
-    let named =
-        named.filter(|(path, _)| identity(root, path).is_none_or(|socket| !default.contains(&socket)));
+    let named = named_by_runtimes(root)
+        .into_iter()
+        .filter(|(path, _)| identity(root, path).is_none_or(|socket| !default.contains(&socket)));
     for (path, origin) in named.chain(usual) {
         if root.resolve(&path).is_ok() {
             finder.add(&path.to_string_lossy(), origin, false);

@@ -195,8 +195,9 @@ impl InodeChunks {
             let from = self
                 .holdings
                 .partition_point(|holding| (holding.device, holding.window) < (device, to.window));
-            let window = self.holdings[from..].iter_mut();
-            let window = window.take_while(|holding| (holding.device, holding.window) == (device, to.window));
+            let window = self.holdings[from..]
+                .iter_mut()
+                .take_while(|holding| (holding.device, holding.window) == (device, to.window));
             let mut is_held = false;
             for holding in window {
                 is_held |= holding.inodes & to.inodes != 0;

@@ -101,8 +101,10 @@ impl Directory {
         let path = path.as_ref();
         let Some(file) = self.open(path, OFlags::RDONLY)? else { return Ok(None) };
         let mut content = Vec::new();
-        let read = file.take(limit + 1).read_to_end(&mut content);
-        let read = read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        let read = file
+            .take(limit + 1)
+            .read_to_end(&mut content)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
         match read {
             Ok(length) if length as u64 > limit => Err(self.fault("reading", path)(Errno::FBIG)),
             Ok(_) => Ok(Some(content)),

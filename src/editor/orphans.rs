@@ -263,8 +263,10 @@ impl Session<'_> {
     /// Deletes the staging area of a partial pull. Holds its lock until the area is in the trash.
     fn reclaim_staging(&mut self, found: &OpenOrphan, age: AgeCondition) -> Result<(), Error> {
         let path = Path::new(&found.name).join("staging.lock");
-        let lock = found.parent.open(&path, OFlags::RDWR)?;
-        let lock = lock.map(|file| Lock::new(None, found.parent.path().join(&path), file));
+        let lock = found
+            .parent
+            .open(&path, OFlags::RDWR)?
+            .map(|file| Lock::new(None, found.parent.path().join(&path), file));
         if let Some(lock) = &lock
             && !lock.try_exclusive()?
         {

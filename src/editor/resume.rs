@@ -302,8 +302,9 @@ impl Session<'_> {
         let parents = self.parents();
         let has_child: HashSet<&str> = parents.values().flatten().copied().collect();
         let layers = self.records.layers.iter().map(|layer| &layer.id);
-        let tops = layers.filter(|top| !has_child.contains(top.as_str()));
-        let tops = tops.filter(|top| chain(&parents, Some(top)).any(|id| id == lost));
+        let tops = layers
+            .filter(|top| !has_child.contains(top.as_str()))
+            .filter(|top| chain(&parents, Some(top)).any(|id| id == lost));
         // `layers_of` expects images: it gets one for each top layer.
         let images: Vec<_> =
             tops.map(|top| ImageRecord { layer: Some(top.clone()), ..ImageRecord::default() }).collect();

@@ -97,8 +97,10 @@ impl RecordTable {
         let mut seen = std::collections::HashSet::new();
         for (position, raw) in raw.unwrap_or_default().into_iter().enumerate() {
             let object: RawObject = serde_json::from_str(raw.get())?;
-            let id = object.get("id").and_then(|id| serde_json::from_str(id.get()).ok());
-            let id: String = id.ok_or(TableFault::NoId(position))?;
+            let id: String = object
+                .get("id")
+                .and_then(|id| serde_json::from_str(id.get()).ok())
+                .ok_or(TableFault::NoId(position))?;
             if !seen.insert(id.clone()) {
                 return Err(TableFault::Twice(id));
             }

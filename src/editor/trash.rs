@@ -46,8 +46,10 @@ impl Trash {
 
     /// Allocated bytes of its directories on the filesystem `device` (`st_dev`).
     pub(super) fn own_bytes(&self, device: u64) -> u64 {
-        let stats = [Some(&self.tempdirs), self.directory.as_ref()].into_iter().flatten();
-        let stats = stats.filter_map(|directory| rustix::fs::fstat(directory.fd()).ok());
+        let stats = [Some(&self.tempdirs), self.directory.as_ref()]
+            .into_iter()
+            .flatten()
+            .filter_map(|directory| rustix::fs::fstat(directory.fd()).ok());
         let blocks = stats.filter(|stat| stat.st_dev == device).map(|stat| stat.st_blocks);
         blocks.map(|blocks| u64::try_from(blocks).unwrap_or(0) * 512).sum()
     }

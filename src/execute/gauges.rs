@@ -58,7 +58,7 @@ fn open(inventory: &Inventory, filesystem: FilesystemIx) -> Result<Gauge, String
     let store = inventory.stores.iter().find(|store| store.filesystem == filesystem);
     let path = store
         .map(|store| store.root.as_path())
-        .or_else(|| inventory.nodes.iter().find(|node| node.filesystem == filesystem)?.path.parent());
-    let path = path.unwrap_or(&inventory[filesystem].mount);
+        .or_else(|| inventory.nodes.iter().find(|node| node.filesystem == filesystem)?.path.parent())
+        .unwrap_or(&inventory[filesystem].mount);
     Gauge::open(path).map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -129,8 +129,12 @@ pub fn unseen_container(
     containers: &[RuntimeContainer],
     sandboxes: &[RuntimeSandbox],
 ) -> Option<String> {
-    let on_disk = inventory.containers.iter().filter(|container| container.store == stores.main);
-    let on_disk: HashSet<&str> = on_disk.map(|container| container.id.as_str()).collect();
+    let on_disk: HashSet<&str> = inventory
+        .containers
+        .iter()
+        .filter(|container| container.store == stores.main)
+        .map(|container| container.id.as_str())
+        .collect();
     let containers = containers.iter().map(|container| ("container", &container.id));
     let sandboxes = sandboxes.iter().map(|sandbox| ("sandbox", &sandbox.id));
     let (kind, id) = containers.chain(sandboxes).find(|(_, id)| !on_disk.contains(id.as_str()))?;

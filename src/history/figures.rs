@@ -100,51 +100,54 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
     }
     let keys = [GroupBy::Owner, GroupBy::Namespace].map(|by| GroupKeys::new(inventory, by));
     let incomplete = incomplete_stores(inventory);
-    let stores = inventory.stores.iter().zip(images).zip(leaks).enumerate();
-    let stores = stores.map(|(store_ix, ((store, images), leaks))| {
-        let store_ix = StoreIx::from(store_ix);
-        let sums = refs::breakdown(inventory, refs, store_ix);
-        let mut containers = BTreeMap::new();
-        for root in refs.roots_of(store_ix) {
-            let Root::Container(container) = root else { continue };
-            let container = &inventory[*container];
-            *containers.entry(container.state.as_str().to_owned()).or_default() += 1;
-        }
-        let nodes = refs.nodes_of(store_ix).iter().copied();
-        let fair = refs::fair_of(inventory, refs, nodes, |node| refs::size_in_store(inventory, node));
-        Figures {
-            mount: inventory[store.filesystem].mount.to_string_lossy().into_owned(),
-            read_only: store.read_only,
-            complete: !incomplete[store_ix.get()],
-            bytes: sums.by_holder().map(|(holder, size)| (holder.to_owned(), size.bytes)).into(),
-            fair: by_owner(&keys[0], &fair),
-            namespaces: by_namespace(&keys[1], &fair),
-            inodes: sums.total().inodes,
-            reclaimable_bytes: refs::reclaimable(inventory, refs, &[store_ix]).frees_bytes,
-            images,
-            layers: refs.nodes_of(store_ix).iter().filter(|node| inventory[**node].kind.is_layer()).count()
-                as u64,
-            containers,
-            leaks: leaks
-                .into_iter()
-                .map(|((class, verdict), (count, bytes))| LeakFigures {
-                    class: class.to_owned(),
-                    verdict: verdict.to_owned(),
-                    count,
-                    bytes,
-                })
-                .collect(),
-            outside: BTreeMap::new(),
-            reserve_files: Vec::new(),
-        }
-    });
+    let stores = inventory.stores.iter().zip(images).zip(leaks).enumerate().map(
+        |(store_ix, ((store, images), leaks))| {
+            let store_ix = StoreIx::from(store_ix);
+            let sums = refs::breakdown(inventory, refs, store_ix);
+            let mut containers = BTreeMap::new();
+            for root in refs.roots_of(store_ix) {
+                let Root::Container(container) = root else { continue };
+                let container = &inventory[*container];
+                *containers.entry(container.state.as_str().to_owned()).or_default() += 1;
+            }
+            let nodes = refs.nodes_of(store_ix).iter().copied();
+            let fair = refs::fair_of(inventory, refs, nodes, |node| refs::size_in_store(inventory, node));
+            Figures {
+                mount: inventory[store.filesystem].mount.to_string_lossy().into_owned(),
+                read_only: store.read_only,
+                complete: !incomplete[store_ix.get()],
+                bytes: sums.by_holder().map(|(holder, size)| (holder.to_owned(), size.bytes)).into(),
+                fair: by_owner(&keys[0], &fair),
+                namespaces: by_namespace(&keys[1], &fair),
+                inodes: sums.total().inodes,
+                reclaimable_bytes: refs::reclaimable(inventory, refs, &[store_ix]).frees_bytes,
+                images,
+                layers: refs
+                    .nodes_of(store_ix)
+                    .iter()
+                    .filter(|node| inventory[**node].kind.is_layer())
+                    .count() as u64,
+                containers,
+                leaks: leaks
+                    .into_iter()
+                    .map(|((class, verdict), (count, bytes))| LeakFigures {
+                        class: class.to_owned(),
+                        verdict: verdict.to_owned(),
+                        count,
+                        bytes,
+                    })
+                    .collect(),
+                outside: BTreeMap::new(),
+                reserve_files: Vec::new(),
+            }
+        },
+    );
     stores.collect()
 }
 
 /// Returns the bytes of a store by owner.
 fn by_owner(keys: &GroupKeys<'_>, fair: &Fair) -> BTreeMap<String, u64> {
-    let owners = refs::groups(keys, fair).into_iter();
-    let owners = owners.map(|group| match group.kind {
+    let owners = refs::groups(keys, fair).into_iter().map(|group| match group.kind {
         GroupKind::Group => (group.name, group.bytes),
         GroupKind::Unnamed | GroupKind::Unused => ("none".to_owned(), group.bytes),
     });
@@ -159,11 +162,11 @@ fn by_owner(keys: &GroupKeys<'_>, fair: &Fair) -> BTreeMap<String, u64> {
 
 /// Returns the bytes of a store's images and containers by namespace.
 fn by_namespace(keys: &GroupKeys<'_>, fair: &Fair) -> BTreeMap<String, u64> {
-    let groups = refs::groups(keys, fair);
-    let groups = groups.into_iter().filter(|group| group.bytes > 0).map(|group| match group.kind {
-        GroupKind::Group => (group.name, group.bytes),
-        GroupKind::Unnamed | GroupKind::Unused => (NONE.to_owned(), group.bytes),
-    });
+    let groups =
+        refs::groups(keys, fair).into_iter().filter(|group| group.bytes > 0).map(|group| match group.kind {
+            GroupKind::Group => (group.name, group.bytes),
+            GroupKind::Unnamed | GroupKind::Unused => (NONE.to_owned(), group.bytes),
+        });
     largest_namespaces(groups, MAX_NAMESPACES)
 }
 
@@ -175,8 +178,10 @@ pub fn largest_namespaces(
     let (mut namespaces, rest): (Vec<_>, Vec<_>) =
         groups.into_iter().partition(|(name, _)| name != NONE && name != OTHER);
     namespaces.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    let others = namespaces.split_off(most.min(namespaces.len()));
-    let others = others.into_iter().map(|(_, bytes)| (OTHER.to_owned(), bytes));
+    let others = namespaces
+        .split_off(most.min(namespaces.len()))
+        .into_iter()
+        .map(|(_, bytes)| (OTHER.to_owned(), bytes));
     let mut sums: BTreeMap<_, u64> = namespaces.into_iter().collect();
     for (name, bytes) in rest.into_iter().chain(others) {
         let sum = sums.entry(name).or_default();

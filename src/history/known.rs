@@ -81,9 +81,11 @@ impl KnownImages {
     pub fn ages(&self, inventory: &Inventory, now: &Moment, ended: &EndedLives) -> InventoryAges {
         let users = ages::users(inventory);
         let keys = inventory.store_ids();
-        let images = inventory.images.iter().zip(users);
-        let images =
-            images.map(|(image, users)| self.age(image, &keys[image.store.get()], users, (now, ended)));
+        let images = inventory
+            .images
+            .iter()
+            .zip(users)
+            .map(|(image, users)| self.age(image, &keys[image.store.get()], users, (now, ended)));
         InventoryAges { images: images.collect(), now: now.record_time }
     }
 

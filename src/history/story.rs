@@ -127,10 +127,10 @@ pub fn find(from: &Connection, reference: &str) -> rusqlite::Result<Vec<Story>> 
         add(store, row.get("object_id")?, &names, &[]);
     }
     let found = if exact.is_empty() { by_start } else { exact };
-    let stories = found
+    let mut stories = found
         .into_iter()
-        .map(|((store, id), meant_name)| Ok(Story { meant_name, ..of_image(from, &store, &id)? }));
-    let mut stories = stories.collect::<rusqlite::Result<Vec<_>>>()?;
+        .map(|((store, id), meant_name)| Ok(Story { meant_name, ..of_image(from, &store, &id)? }))
+        .collect::<rusqlite::Result<Vec<_>>>()?;
     stories.sort_by_key(|story| std::cmp::Reverse(story.last_event()));
     Ok(stories)
 }

@@ -68,9 +68,12 @@ impl Ratio {
     #[must_use]
     pub fn of(contents: &StoreContents) -> Self {
         let mut seen = HashSet::new();
-        let layers = contents.chains.iter().flatten();
-        let mut layers: Vec<_> =
-            layers.filter(|layer| layer.compressed_bytes > 0 && seen.insert(&layer.digest)).collect();
+        let mut layers: Vec<_> = contents
+            .chains
+            .iter()
+            .flatten()
+            .filter(|layer| layer.compressed_bytes > 0 && seen.insert(&layer.digest))
+            .collect();
         let sum = |field: fn(&KnownLayer) -> u64| {
             layers.iter().fold(0, |sum: u64, layer| sum.saturating_add(field(layer)))
         };

@@ -219,8 +219,8 @@ impl Inventory {
     /// and id.
     #[must_use]
     pub fn never_pulled(&self) -> HashSet<(StoreId, String)> {
-        let images = self.images.iter();
-        let images = images.filter(|image| image.origin.may_lack_a_registry() && !image.names.is_empty());
+        let images =
+            self.images.iter().filter(|image| image.origin.may_lack_a_registry() && !image.names.is_empty());
         images.map(|image| (StoreId::of(&self[image.store]), image.id.to_string())).collect()
     }
 

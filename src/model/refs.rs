@@ -91,16 +91,25 @@ impl Refs {
     #[must_use]
     pub fn new(inventory: &Inventory) -> Self {
         let nodes = inventory.nodes.len();
-        let holds = inventory.images.iter().map(|image| &image.holds);
-        let holds = holds.chain(inventory.containers.iter().map(|container| &container.holds));
-        let holds: Vec<_> = holds.chain(inventory.leaks.iter().map(|leak| &leak.holds)).collect();
-        let reach = holds.par_iter().map_init(|| Walker::new(inventory), |walker, holds| walker.reach(holds));
-        let reach: Vec<_> = reach.collect();
+        let holds: Vec<_> = inventory
+            .images
+            .iter()
+            .map(|image| &image.holds)
+            .chain(inventory.containers.iter().map(|container| &container.holds))
+            .chain(inventory.leaks.iter().map(|leak| &leak.holds))
+            .collect();
+        let reach: Vec<_> = holds
+            .par_iter()
+            .map_init(|| Walker::new(inventory), |walker, holds| walker.reach(holds))
+            .collect();
         let mut walker = Walker::new(inventory);
 
-        let stores = inventory.images.iter().map(|image| image.store);
-        let stores: Vec<_> =
-            stores.chain(inventory.containers.iter().map(|container| container.store)).collect();
+        let stores: Vec<_> = inventory
+            .images
+            .iter()
+            .map(|image| image.store)
+            .chain(inventory.containers.iter().map(|container| container.store))
+            .collect();
         let mut holders = vec![0_u32; nodes];
         let mut refcounts = vec![0_u32; nodes];
         let mut store_refcounts = vec![0_u32; nodes];
@@ -140,13 +149,21 @@ impl Refs {
         for (position, node) in inventory.nodes.iter().enumerate() {
             of_store(&mut by_store, node.store).0.push(position.into());
         }
-        let images = inventory.images.iter().enumerate();
-        let images = images.map(|(position, image)| (image.store, Root::Image(position.into())));
-        let containers = inventory.containers.iter().enumerate();
-        let containers =
-            containers.map(|(position, container)| (container.store, Root::Container(position.into())));
-        let leaks = inventory.leaks.iter().enumerate();
-        let leaks = leaks.map(|(position, leak)| (leak.store, Root::Leak(position.into())));
+        let images = inventory
+            .images
+            .iter()
+            .enumerate()
+            .map(|(position, image)| (image.store, Root::Image(position.into())));
+        let containers = inventory
+            .containers
+            .iter()
+            .enumerate()
+            .map(|(position, container)| (container.store, Root::Container(position.into())));
+        let leaks = inventory
+            .leaks
+            .iter()
+            .enumerate()
+            .map(|(position, leak)| (leak.store, Root::Leak(position.into())));
         for (store, root) in images.chain(containers).chain(leaks) {
             of_store(&mut by_store, store).1.push(root);
         }
@@ -302,8 +319,11 @@ impl Refs {
     #[must_use]
     pub fn alone(inventory: &Inventory, node: NodeIx) -> Size {
         let node = &inventory[node];
-        let shared = node.needs.iter().map(|needed| &inventory[*needed]);
-        let shared = shared.filter(|needed| needed.kind == NodeKind::SharedInodes);
+        let shared = node
+            .needs
+            .iter()
+            .map(|needed| &inventory[*needed])
+            .filter(|needed| needed.kind == NodeKind::SharedInodes);
         std::iter::once(node.size).chain(shared.map(|needed| needed.size)).sum()
     }
 

@@ -169,8 +169,10 @@ fn of_document(name: &str, document: &Value) -> Result<Vec<WantedImage>, String>
         return Ok(vec![WantedImage { digests, is_index: true, ..WantedImage::named(name) }]);
     }
     if let Some(layers) = document.get("LayersData").and_then(Value::as_array) {
-        let layers = layers.iter().map(|layer| wanted_layer(layer, "Digest", "Size"));
-        let layers = layers.collect::<Result<Vec<_>, _>>()?;
+        let layers = layers
+            .iter()
+            .map(|layer| wanted_layer(layer, "Digest", "Size"))
+            .collect::<Result<Vec<_>, _>>()?;
         let name = match document["Name"].as_str().filter(|name| !name.is_empty()) {
             Some(name) => checked_line(name).map_err(|why| format!("/Name: {why}"))?,
             None => name,
@@ -238,8 +240,8 @@ fn of_manifest(name: &str, manifest: &Value) -> Result<WantedImage, String> {
 
 fn wanted_layer(layer: &Value, digest: &str, size: &str) -> Result<LayerBlob, String> {
     let digest = layer.get(digest).and_then(Value::as_str).ok_or("a layer has no digest")?;
-    let compressed_bytes = layer.get(size).and_then(Value::as_u64);
-    let compressed_bytes = compressed_bytes.ok_or_else(|| format!("the layer {digest} has no size"))?;
+    let compressed_bytes =
+        layer.get(size).and_then(Value::as_u64).ok_or_else(|| format!("the layer {digest} has no size"))?;
     Ok(LayerBlob { digest: digest.to_owned(), compressed_bytes })
 }
 

@@ -325,9 +325,11 @@ impl Kubelet {
                 Vec::new()
             }
         };
-        let paths = entries.into_iter().map(|entry| directory.join(entry.name));
-        let mut paths: Vec<_> =
-            paths.filter(|path| path.extension().is_some_and(|name| name == ending)).collect();
+        let mut paths: Vec<_> = entries
+            .into_iter()
+            .map(|entry| directory.join(entry.name))
+            .filter(|path| path.extension().is_some_and(|name| name == ending))
+            .collect();
         paths.sort();
         paths
     }

@@ -325,9 +325,11 @@ fn unit(text: &str) -> Vec<Value> {
 /// Returns the image of an image mount (podman-run(1), `--mount`). podman parses the value as CSV, with keys in any
 /// case.
 fn image_mount(value: &str) -> Option<String> {
-    let parts = value.split(',').map(|part| part.trim_matches([' ', '"', '\'']).split_once('='));
-    let mut parts =
-        parts.flatten().map(|(key, value)| (key.to_ascii_lowercase(), value.trim_matches(['"', '\''])));
+    let mut parts = value
+        .split(',')
+        .map(|part| part.trim_matches([' ', '"', '\'']).split_once('='))
+        .flatten()
+        .map(|(key, value)| (key.to_ascii_lowercase(), value.trim_matches(['"', '\''])));
     let is_image = parts.clone().any(|(key, value)| key == "type" && value.eq_ignore_ascii_case("image"));
     let source = parts.find(|(key, _)| key == "source" || key == "src");
     source.filter(|_| is_image).map(|(_, value)| value.to_owned())

@@ -177,8 +177,11 @@ impl Window {
 fn points(readings: &[&UsageReading], freed: &[FreedAt]) -> Vec<(f64, f64)> {
     let Some(first) = readings.first() else { return Vec::new() };
     let points = readings.iter().map(|reading| {
-        let freed = freed.iter().filter(|freed| freed.time > first.time && freed.time <= reading.time);
-        let freed = freed.map(|freed| freed.bytes).fold(0, u64::saturating_add);
+        let freed = freed
+            .iter()
+            .filter(|freed| freed.time > first.time && freed.time <= reading.time)
+            .map(|freed| freed.bytes)
+            .fold(0, u64::saturating_add);
         let used = reading.capacity_bytes.saturating_sub(reading.available_bytes);
         #[allow(clippy::cast_precision_loss)] // an estimate
         let used = used.saturating_add(freed) as f64;

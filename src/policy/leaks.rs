@@ -215,14 +215,18 @@ fn keep_needed_leaks(inventory: &Inventory, refs: &Refs, entries: &mut [LeakDeci
         let mut has_changed = false;
         for entry in entries.iter_mut().filter(|entry| to_delete.contains(&entry.leak)) {
             let held: &[NodeIx] = &inventory[entry.leak].holds;
-            let user = held.iter().flat_map(|node| refs.reached_by(*node)).find(|root| match root {
-                Root::Leak(other) => !to_delete.contains(other),
-                Root::Image(_) | Root::Container(_) => true,
-            });
-            let user = user.map(|root| name_of(inventory, root)).or_else(|| {
-                let mut uses = held.iter().filter_map(|node| refs.use_of(inventory, *node));
-                uses.next().map(|user| user.by.clone())
-            });
+            let user = held
+                .iter()
+                .flat_map(|node| refs.reached_by(*node))
+                .find(|root| match root {
+                    Root::Leak(other) => !to_delete.contains(other),
+                    Root::Image(_) | Root::Container(_) => true,
+                })
+                .map(|root| name_of(inventory, root))
+                .or_else(|| {
+                    let mut uses = held.iter().filter_map(|node| refs.use_of(inventory, *node));
+                    uses.next().map(|user| user.by.clone())
+                });
             if let Some(user) = user {
                 entry.decision = Decision::Stay(KeepReason::Needed(user));
                 has_changed = true;

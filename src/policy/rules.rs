@@ -529,8 +529,8 @@ fn newest(input: &Input<'_>) -> Vec<Option<String>> {
     let mut repositories: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for (position, image) in images.iter().enumerate() {
         for name in &image.names {
-            let rule = policy.rule_for(image, Some(name));
-            let rule = rule.filter(|rule| policy.rules[*rule].keep_newest.is_some());
+            let rule =
+                policy.rule_for(image, Some(name)).filter(|rule| policy.rules[*rule].keep_newest.is_some());
             let members = repositories.entry((image.store, reference::repository(name), rule)).or_default();
             if members.last() != Some(&position) {
                 members.push(position);

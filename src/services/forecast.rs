@@ -17,8 +17,7 @@ const SINCE: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// Returns a forecast for each of the filesystems, or `None` where the records do not allow one. Records of another
 /// machine's disk are not used. Problems of the database are reported elsewhere.
 pub fn read(request: &Request, filesystems: &[Filesystem]) -> Vec<Option<Forecast>> {
-    let database = Database::open(request, Access::Read).ok();
-    let database = database.filter(|database| !database.directory.foreign);
+    let database = Database::open(request, Access::Read).ok().filter(|database| !database.directory.foreign);
     database
         .and_then(|database| database.read(|connection| of(connection, filesystems)).ok())
         .unwrap_or_else(|| vec![None; filesystems.len()])

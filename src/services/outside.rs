@@ -220,9 +220,11 @@ pub(crate) fn inode_users(scan: &Scan, other_users: &OtherUsers, ix: FilesystemI
             ..in_store(inventory, container.store, label, size.bytes)
         });
     }
-    let volumes =
-        other_users.volumes.iter().filter(|volume| volume.filesystem == ix && volume.inodes >= least);
-    let volumes: Vec<_> = volumes.collect();
+    let volumes: Vec<_> = other_users
+        .volumes
+        .iter()
+        .filter(|volume| volume.filesystem == ix && volume.inodes >= least)
+        .collect();
     let mut large = diagnosis::large(scan, other_users, ix);
     // The directory of volumes is named only if no volume in it is.
     large.retain(|part| {

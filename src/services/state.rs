@@ -181,8 +181,10 @@ impl State {
         let inventory = &mut scan.inventory;
         for list in inventory.lists.clone() {
             let title = inventory[list.image].title().to_owned();
-            let pins = inventory[list.image].pinned_by.clone().into_iter();
-            let pins: Vec<_> = pins
+            let pins: Vec<_> = inventory[list.image]
+                .pinned_by
+                .clone()
+                .into_iter()
                 .map(|pin| {
                     let text = format!("{}, as a member of the manifest list {title}", pin.text);
                     PinReason { text, is_of_list: true, ..pin }

@@ -121,11 +121,14 @@ fn exact(scan: &Scan, reference: &str) -> Vec<Subject> {
         .images
         .iter()
         .enumerate()
-        .filter(|(_, image)| is_of_image(reference, &image.id, &image.names, &image.digests));
-    let images = images.map(|(position, _)| Subject::Image(position.into()));
-    let containers = inventory.containers.iter().enumerate();
-    let containers = containers.filter(|(_, container)| container.id == bare || container.name == reference);
-    let containers = containers.map(|(position, _)| Subject::Container(position.into()));
+        .filter(|(_, image)| is_of_image(reference, &image.id, &image.names, &image.digests))
+        .map(|(position, _)| Subject::Image(position.into()));
+    let containers = inventory
+        .containers
+        .iter()
+        .enumerate()
+        .filter(|(_, container)| container.id == bare || container.name == reference)
+        .map(|(position, _)| Subject::Container(position.into()));
     let mut found: Vec<_> = images.chain(containers).collect();
     if found.is_empty() {
         // containerd gives a container's writable snapshot the name of the container.
@@ -190,21 +193,27 @@ fn by_start(scan: &Scan, reference: &str) -> Vec<Subject> {
         .images
         .iter()
         .enumerate()
-        .filter(|(_, image)| starts_id_of_image(reference, &image.id, &image.digests));
-    let images = images.map(|(position, _)| Subject::Image(position.into()));
-    let containers = inventory.containers.iter().enumerate();
-    let containers = containers.filter(|(_, container)| container.id.starts_with(start));
-    let containers = containers.map(|(position, _)| Subject::Container(position.into()));
+        .filter(|(_, image)| starts_id_of_image(reference, &image.id, &image.digests))
+        .map(|(position, _)| Subject::Image(position.into()));
+    let containers = inventory
+        .containers
+        .iter()
+        .enumerate()
+        .filter(|(_, container)| container.id.starts_with(start))
+        .map(|(position, _)| Subject::Container(position.into()));
     let found: Vec<_> = images.chain(containers).collect();
-    let layers = layers(scan).filter(|(_, id)| hex(id).starts_with(&*hex(start)));
-    let layers = layers.filter(|(_, id)| !found.iter().any(|subject| id_of(scan, *subject) == *id));
+    let other_layers = layers(scan)
+        .filter(|(_, id)| hex(id).starts_with(&*hex(start)))
+        .filter(|(_, id)| !found.iter().any(|subject| id_of(scan, *subject) == *id));
     // containerd stores an image's configuration as a blob, whose digest is the image's id.
-    let layers = layers.filter(|(_, id)| {
-        !found
-            .iter()
-            .any(|subject| matches!(subject, Subject::Image(_)) && hex(id) == hex(id_of(scan, *subject)))
-    });
-    let layers: Vec<_> = layers.map(|(position, _)| Subject::Node(position)).collect();
+    let layers: Vec<_> = other_layers
+        .filter(|(_, id)| {
+            !found
+                .iter()
+                .any(|subject| matches!(subject, Subject::Image(_)) && hex(id) == hex(id_of(scan, *subject)))
+        })
+        .map(|(position, _)| Subject::Node(position))
+        .collect();
     let found = [found, layers].concat();
     if !found.is_empty() {
         return found;
@@ -383,8 +392,7 @@ fn owner_of(scan: &Scan, node: NodeIx) -> Subject {
 }
 
 fn inside_sysroot(scan: &Scan, path: &Path) -> Option<(StoreIx, PathBuf)> {
-    let stores = scan.inventory.stores.iter().enumerate();
-    let mut stores = stores.filter_map(|(position, store)| {
+    let mut stores = scan.inventory.stores.iter().enumerate().filter_map(|(position, store)| {
         let below = path.strip_prefix(scan.sysroot.display(&store.root)).ok()?;
         Some((StoreIx::from(position), below.to_path_buf()))
     });

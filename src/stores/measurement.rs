@@ -62,8 +62,8 @@ pub(super) struct Measurement {
 
 impl Measurement {
     pub(super) fn new(readings: Vec<Box<dyn Store>>, sizes: Option<SizeCache>) -> Self {
-        let stores = readings.iter().map(|reading| StoreId::of(&reading.entry(FilesystemIx::from(0))));
-        let stores: Vec<_> = stores.collect();
+        let stores: Vec<_> =
+            readings.iter().map(|reading| StoreId::of(&reading.entry(FilesystemIx::from(0)))).collect();
         Self {
             units: Vec::new(),
             cached: CachedSizes::new(sizes, stores.clone()),
@@ -221,11 +221,13 @@ impl Measurement {
     /// Returns the finished layers among `fresh` that contain no root: the size of a layer without the root in it
     /// depends on the stores that are scanned.
     fn subjects(&self, fresh: &HashSet<usize>, roots: &[PathBuf]) -> Vec<CachedUnit> {
-        let roots_inside = roots.iter().map(|outer| {
-            let below = roots.iter().filter_map(|root| root.strip_prefix(outer).ok());
-            below.filter(|path| !path.as_os_str().is_empty()).map(Path::to_path_buf).collect()
-        });
-        let roots_inside: Vec<Vec<PathBuf>> = roots_inside.collect();
+        let roots_inside: Vec<Vec<PathBuf>> = roots
+            .iter()
+            .map(|outer| {
+                let below = roots.iter().filter_map(|root| root.strip_prefix(outer).ok());
+                below.filter(|path| !path.as_os_str().is_empty()).map(Path::to_path_buf).collect()
+            })
+            .collect();
         let mut finished = Vec::new();
         let mut first_root = 0;
         for (store, (reading, slots)) in self.readings.iter().zip(&self.of_units).enumerate() {

@@ -112,8 +112,11 @@ impl Scan {
 
     /// Returns the directories of the stores: roots, runroots and imagestores.
     pub fn directories(&self) -> impl Iterator<Item = &Path> {
-        let opened = self.editable.iter().flatten();
-        let opened = opened.flat_map(|places| places.runroots.iter().chain(&places.imagestores));
+        let opened = self
+            .editable
+            .iter()
+            .flatten()
+            .flat_map(|places| places.runroots.iter().chain(&places.imagestores));
         let roots = self.inventory.stores.iter().map(|store| store.root.as_path());
         roots.chain(opened.map(|root| -> &Path { root }))
     }
@@ -175,9 +178,12 @@ pub fn measure(
         .iter()
         .map(|reading| filesystems.of_roots(reading.as_ref(), &mut inventory))
         .collect::<Result<Vec<_>, _>>()?;
-    let overlays = inventory.filesystems.iter().filter(|filesystem| filesystem.fstype == "overlay");
-    let overlays: Vec<_> =
-        overlays.map(|filesystem| Finding::incomplete(&filesystem.mount, ON_OVERLAY)).collect();
+    let overlays: Vec<_> = inventory
+        .filesystems
+        .iter()
+        .filter(|filesystem| filesystem.fstype == "overlay")
+        .map(|filesystem| Finding::incomplete(&filesystem.mount, ON_OVERLAY))
+        .collect();
     inventory.findings.extend(overlays);
     let needs = needs_of(&readings, &root_filesystems);
     let mut measurement = Measurement::new(readings, sizes);

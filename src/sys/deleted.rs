@@ -62,8 +62,10 @@ pub fn files() -> io::Result<DeletedFiles> {
 pub fn sees_all_processes() -> bool {
     const CAP_SYS_PTRACE: u32 = 19;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     mask.is_some_and(|mask| mask >> CAP_SYS_PTRACE & 1 == 1)
 }
 

@@ -267,13 +267,15 @@ impl Mounts {
     /// them or shows a part of them; and the words in the options of overlays.
     pub fn names_below(&self, parent: &Path) -> impl Iterator<Item = &OsStr> {
         let place = location(&self.own_mounts, parent);
-        let shown = place.as_ref().and_then(|place| self.by_place.get(&place.device));
+        let shown_there = place.as_ref().and_then(|place| self.by_place.get(&place.device));
         let points = self.by_point.keys().filter_map({
             let parent = parent.to_owned();
             move |point| point.strip_prefix(&parent).ok()
         });
-        let shown = shown.into_iter().flat_map(BTreeMap::keys);
-        let shown = shown.filter_map(move |shown| shown.strip_prefix(&place.as_ref()?.path).ok());
+        let shown = shown_there
+            .into_iter()
+            .flat_map(BTreeMap::keys)
+            .filter_map(move |shown| shown.strip_prefix(&place.as_ref()?.path).ok());
         let children = points.chain(shown).filter_map(|below| below.iter().next());
         children.chain(self.by_word.keys().map(|word| OsStr::from_bytes(word)))
     }
@@ -354,11 +356,13 @@ fn parse(pid: u32, text: &[u8]) -> io::Result<Vec<MountOfProcess>> {
     }
     let by_id: HashMap<u64, usize> =
         found.iter().enumerate().map(|(position, (mount, _))| (mount.id, position)).collect();
-    let covers = found.iter().map(|(mount, _)| {
-        let below = by_id.get(&mount.parent).filter(|_| mount.parent != mount.id);
-        shown(&found[*below?].0, &mount.mount_point)
-    });
-    let covers: Vec<_> = covers.collect();
+    let covers: Vec<_> = found
+        .iter()
+        .map(|(mount, _)| {
+            let below = by_id.get(&mount.parent).filter(|_| mount.parent != mount.id);
+            shown(&found[*below?].0, &mount.mount_point)
+        })
+        .collect();
     let seen = found.into_iter().zip(covers).map(|((mount, options), covers)| {
         let shows = Location { device: mount.device, path: mount.root.clone() };
         MountOfProcess { pid, mount, shows, covers, options }

@@ -87,9 +87,10 @@ pub(super) fn dropped(settings: &CheckedSettings<'_>) -> Vec<Check> {
         let remedy = "set them all in evictionHard, or set mergeDefaultEvictionSettings: true";
         return vec![Check::warning(hard.source(), message, remedy)];
     }
-    let signals = [IMAGEFS, NODEFS, IMAGEFS_INODES, NODEFS_INODES].into_iter();
-    let signals: Vec<_> =
-        signals.filter_map(|signal| Some(format!("{signal}<{}", hard.value.get(signal)?))).collect();
+    let signals: Vec<_> = [IMAGEFS, NODEFS, IMAGEFS_INODES, NODEFS_INODES]
+        .into_iter()
+        .filter_map(|signal| Some(format!("{signal}<{}", hard.value.get(signal)?)))
+        .collect();
     vec![if signals.is_empty() {
         Check::note(hard.source(), "no hard eviction threshold for full disks is set")
     } else {

@@ -58,15 +58,14 @@ pub fn merge(files: &[PathBuf]) -> Result<Merged, Error> {
     if !older.is_empty() {
         round = Round::read(files, &sources, older);
     }
-    let problems = round
+    let problems: Vec<_> = round
         .problems
         .into_iter()
-        .map(|(position, reason)| UnreadDocument { place: place(files, position), reason });
-    let problems: Vec<_> = problems.collect();
+        .map(|(position, reason)| UnreadDocument { place: place(files, position), reason })
+        .collect();
     let fleet = round.sums.finish(Timestamp::now());
     if fleet.nodes.count == 0 {
-        let first = problems.first();
-        let first = first.map(|problem| format!(": {}: {}", problem.place, problem.reason));
+        let first = problems.first().map(|problem| format!(": {}: {}", problem.place, problem.reason));
         return Err(Error::failed(format!(
             "no document of a node could be read{}",
             first.unwrap_or_default()
@@ -154,8 +153,10 @@ impl Round {
 /// Returns the name of a node whose document has none: that of the file without its ending, with the line if it is not
 /// the first.
 fn nameless(files: &[PathBuf], position: Position) -> String {
-    let stem = files.get(position.file).and_then(|file| file.file_stem());
-    let stem = stem.map_or_else(|| "-".into(), |stem| stem.to_string_lossy().into_owned());
+    let stem = files
+        .get(position.file)
+        .and_then(|file| file.file_stem())
+        .map_or_else(|| "-".into(), |stem| stem.to_string_lossy().into_owned());
     match position.line {
         0 | 1 => stem,
         line => format!("{stem}:{line}"),

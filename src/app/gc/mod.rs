@@ -281,8 +281,8 @@ impl<'a> Gc<'a> {
     /// inodes where these are missing.
     fn outside(&self, plan: &Plan, scan: &Scan, work: &Work) -> (Vec<Outside>, Vec<InodeUse>) {
         let filesystems = plan.filesystems.iter();
-        let above_threshold = filesystems.filter(|plan| plan.started.any() && plan.end != PassEnd::Reached);
-        let above_threshold: Vec<_> = above_threshold.collect();
+        let above_threshold: Vec<_> =
+            filesystems.filter(|plan| plan.started.any() && plan.end != PassEnd::Reached).collect();
         let is_missed = self.gc_request.is_gc() && plan.outcome == OutcomeKind::NotReached;
         if !is_missed || above_threshold.is_empty() || is_requested() {
             return (Vec::new(), Vec::new());

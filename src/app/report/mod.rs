@@ -154,8 +154,11 @@ pub fn report(
 
 /// Returns the directory of a database that cannot be read, and the reason.
 fn unread(database: &Database) -> Option<String> {
-    let why = database.newer.clone().or_else(|| database.degraded.first().map(ToString::to_string));
-    let why = why.unwrap_or_default();
+    let why = database
+        .newer
+        .clone()
+        .or_else(|| database.degraded.first().map(ToString::to_string))
+        .unwrap_or_default();
     database.unreadable.then(|| format!("{} ({why})", database.directory.dir.display()))
 }
 

@@ -57,8 +57,8 @@ impl Groups {
     /// Adds the stretches of uncompressed references.
     fn sweep(&mut self, mut begins: Vec<Reference>) {
         begins.sort_unstable_by_key(|reference| reference.start);
-        let ends = begins.iter().map(|begin| (begin.start.saturating_add(begin.length), begin.unit));
-        let mut ends: Vec<(u64, Option<u32>)> = ends.collect();
+        let mut ends: Vec<(u64, Option<u32>)> =
+            begins.iter().map(|begin| (begin.start.saturating_add(begin.length), begin.unit)).collect();
         ends.sort_unstable();
         let mut holders = Holders::new();
         let mut begins = begins.into_iter().peekable();
@@ -181,11 +181,11 @@ mod tests {
     fn naive(references: &[Reference]) -> Vec<SharedExtents> {
         let mut groups: BTreeMap<(Vec<usize>, bool), SharingGroup> = BTreeMap::new();
         for byte in 0..100 {
-            let here = references
+            let here: Vec<usize> = references
                 .iter()
-                .filter(|reference| (reference.start..reference.start + reference.length).contains(&byte));
-            let here: Vec<usize> =
-                here.filter_map(|reference| reference.unit.map(|unit| unit as usize)).collect();
+                .filter(|reference| (reference.start..reference.start + reference.length).contains(&byte))
+                .filter_map(|reference| reference.unit.map(|unit| unit as usize))
+                .collect();
             let mut units = here.clone();
             units.sort_unstable();
             units.dedup();

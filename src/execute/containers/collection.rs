@@ -159,9 +159,12 @@ impl<'a> Predictions<'a> {
     /// `store` contains the containers.
     pub(super) fn open(scan: &'a Scan, store: Option<StoreIx>) -> Self {
         let inventory = &scan.inventory;
-        let containers = inventory.containers.iter().enumerate();
-        let containers = containers.filter(|(_, container)| Some(container.store) == store);
-        let containers = containers.map(|(position, container)| (container.id.as_str(), position.into()));
+        let containers = inventory
+            .containers
+            .iter()
+            .enumerate()
+            .filter(|(_, container)| Some(container.store) == store)
+            .map(|(position, container)| (container.id.as_str(), position.into()));
         Self {
             inventory,
             live: scan.refs.live(),

@@ -442,8 +442,10 @@ impl<'a> CriSource<'a> {
         }
         let Ok(entries) = self.collection.request.sysroot.list(directory) else { return Vec::new() };
         let rotated = format!("{name}.");
-        let names = entries.into_iter().filter_map(|entry| entry.name.into_string().ok());
-        let names = names.filter(|entry| entry == name || entry.starts_with(&rotated));
+        let names = entries
+            .into_iter()
+            .filter_map(|entry| entry.name.into_string().ok())
+            .filter(|entry| entry == name || entry.starts_with(&rotated));
         names.map(|entry| directory.join(entry)).collect()
     }
 
@@ -489,9 +491,10 @@ impl<'a> CriSource<'a> {
         };
         let (root, base) = self.opened(base)?;
         // The path of a container's log is as the runtime wrote it, and may contain symlinks; other paths contain none.
-        let inside =
-            path.strip_prefix(&base).or_else(|_| path.strip_prefix(&self.collection.places.pod_logs));
-        let inside = inside.map_err(|_| format!("{} is not below {}", path.display(), base.display()))?;
+        let inside = path
+            .strip_prefix(&base)
+            .or_else(|_| path.strip_prefix(&self.collection.places.pod_logs))
+            .map_err(|_| format!("{} is not below {}", path.display(), base.display()))?;
         let (Some(parent), Some(name)) = (inside.parent(), inside.file_name()) else {
             return Err(format!("{} is the base directory itself", path.display()));
         };

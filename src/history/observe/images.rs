@@ -37,8 +37,13 @@ impl Life {
 
 impl Writer<'_> {
     pub(super) fn images(&mut self, store: &StoreRow) -> rusqlite::Result<()> {
-        let images = self.scan.inventory.images.iter().enumerate();
-        let images = images.map(|(position, image)| (ImageIx::from(position), image));
+        let images = self
+            .scan
+            .inventory
+            .images
+            .iter()
+            .enumerate()
+            .map(|(position, image)| (ImageIx::from(position), image));
         let seen: Vec<_> = images
             .filter(|(image_ix, image)| {
                 store.positions.contains(&image.store) && self.recorded.has_image(*image_ix)

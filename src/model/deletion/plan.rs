@@ -243,8 +243,8 @@ impl Step {
         measured: &[Measured],
     ) -> Self {
         let gains = gains(inventory, live, Root::Image(image));
-        let gain = gains.iter().find(|gain| gain.filesystem == filesystem).map(|gain| gain.size);
-        let gain = gain.unwrap_or_default();
+        let gain =
+            gains.iter().find(|gain| gain.filesystem == filesystem).map(|gain| gain.size).unwrap_or_default();
         let space = measured.get(filesystem.get()).and_then(|space| space.as_ref().ok());
         let expected = space.map(|space| space.gained(gain.frees_bytes, gain.inodes));
         Self {

@@ -261,8 +261,7 @@ impl<'a> NodeDocument<'a> {
             Ok(fields) => fields,
             // Another kind, or a later version, may have other data in a field of the same name.
             Err(error) => {
-                let head = serde_json::from_slice::<Head<'_>>(text);
-                let head = head.map_err(|error| {
+                let head = serde_json::from_slice::<Head<'_>>(text).map_err(|error| {
                     if error.is_data() {
                         "it is not a document of layersweep".to_owned()
                     } else {

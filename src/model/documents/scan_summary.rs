@@ -191,11 +191,11 @@ impl ScanSummary {
             };
             add(&Arc::default(), SummaryKind::Filesystem, filesystem.mount.to_string_lossy().into(), entry);
         }
-        let places = inventory
+        let places: Vec<_> = inventory
             .stores
             .iter()
-            .map(|store| Arc::new(SummaryStore::of(&crate::model::StoreId::of(store))));
-        let places: Vec<_> = places.collect();
+            .map(|store| Arc::new(SummaryStore::of(&crate::model::StoreId::of(store))))
+            .collect();
         for (ix, place) in places.iter().enumerate() {
             for (id, size) in refs::breakdown(inventory, refs, StoreIx::from(ix)).by_holder() {
                 let entry = SummaryEntry { bytes: size.bytes, ..SummaryEntry::default() };
@@ -252,19 +252,23 @@ impl ScanSummary {
             let bound = bounds.entry(key.kind).or_insert_with(|| RecordBound::new(MOST_TEXT));
             bound.admits(key.id.len().saturating_add(entry.name.len()))
         });
-        let sandboxes = inventory.containers.iter().filter(|container| container.sandbox);
-        let sandboxes: HashMap<_, _> =
-            sandboxes.map(|sandbox| (sandbox.id.as_str(), sandbox.name.as_str())).collect();
+        let sandboxes: HashMap<_, _> = inventory
+            .containers
+            .iter()
+            .filter(|container| container.sandbox)
+            .map(|sandbox| (sandbox.id.as_str(), sandbox.name.as_str()))
+            .collect();
         let entries = BTreeMap::from_iter(entries);
         let kept = inventory.containers.iter().filter(|container| {
             let place = places[container.store.get()].clone();
             entries.contains_key(&Key { place, kind: SummaryKind::Container, id: container.id.to_string() })
         });
-        let users = kept.map(|container| {
-            let sandbox = container.sandbox_id.as_deref().and_then(|id| sandboxes.get(id)).copied();
-            (container.id.to_string(), ContainerUser::of(inventory, container, sandbox))
-        });
-        let users = users.collect();
+        let users = kept
+            .map(|container| {
+                let sandbox = container.sandbox_id.as_deref().and_then(|id| sandboxes.get(id)).copied();
+                (container.id.to_string(), ContainerUser::of(inventory, container, sandbox))
+            })
+            .collect();
         Self { complete, entries, users }
     }
 

@@ -323,8 +323,11 @@ fn without(
 /// the verdict "reclaim" in stores that are neither damaged nor closed.
 #[must_use]
 pub fn reclaimable(inventory: &Inventory, refs: &Refs, stores: &[StoreIx]) -> Size {
-    let roots = stores.iter().flat_map(|store| refs.roots_of(*store)).copied();
-    let roots = roots.filter(|root| is_deletable(inventory, refs, *root));
+    let roots = stores
+        .iter()
+        .flat_map(|store| refs.roots_of(*store))
+        .copied()
+        .filter(|root| is_deletable(inventory, refs, *root));
     refs.sizes_of_set(inventory, &roots.collect::<Vec<_>>()).exclusive
 }
 

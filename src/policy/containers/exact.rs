@@ -189,9 +189,11 @@ pub fn sandboxes(input: Input<'_>, occupied: impl Fn(&str) -> bool) -> Verdicts 
         }
     }
     to_delete.sort_by_key(|(sandbox, _)| (sandbox.created, sandbox.id.as_str()));
-    let removals = to_delete.into_iter();
-    let removals =
-        removals.map(|(sandbox, cause)| Removal { id: sandbox.id.clone(), cause, stop_first: true });
+    let removals = to_delete.into_iter().map(|(sandbox, cause)| Removal {
+        id: sandbox.id.clone(),
+        cause,
+        stop_first: true,
+    });
     verdicts.to_delete = removals.collect();
     verdicts
 }

@@ -88,8 +88,8 @@ impl Manager {
         now: Timestamp,
     ) -> Result<Vec<String>, KubeletFailure> {
         let in_use: BTreeSet<_> = detect(&mut self.records, self.policy.by_handler, runtime, now)?;
-        let images = self.records.iter().filter(|(key, record)| !record.pinned && !in_use.contains(*key));
-        let mut images: Vec<_> = images.collect();
+        let mut images: Vec<_> =
+            self.records.iter().filter(|(key, record)| !record.pinned && !in_use.contains(*key)).collect();
         images.sort_by_key(|(_, record)| (record.last_used, record.first_detected));
         Ok(images.into_iter().map(|(key, _)| key.clone()).collect())
     }

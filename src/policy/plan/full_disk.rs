@@ -28,9 +28,11 @@ impl FirstDeletion<'_> {
     /// later too. The editor measures the directories themselves, and refuses if they are too small.
     fn gain(&self, image: ImageIx, filesystem: FilesystemIx) -> BytesAndInodes {
         let inventory = self.input.inventory;
-        let exclusive = self.live.last_held(Root::Image(image));
-        let exclusive = exclusive.filter(|node| self.input.refs.use_of(inventory, *node).is_none());
-        let exclusive = exclusive.map(|node| &inventory[node]);
+        let exclusive = self
+            .live
+            .last_held(Root::Image(image))
+            .filter(|node| self.input.refs.use_of(inventory, *node).is_none())
+            .map(|node| &inventory[node]);
         let freed =
             exclusive.filter(|node| node.filesystem == filesystem && node.kind != NodeKind::ImageMetadata);
         freed.map(|node| node.size).sum::<Size>().into()

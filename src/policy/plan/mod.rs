@@ -372,8 +372,11 @@ impl<'a> Planner<'a> {
     fn filesystem_of(&self, image: ImageIx) -> FilesystemIx {
         let inventory = self.input.inventory;
         let gains = plan::gains(inventory, &self.live, Root::Image(image));
-        let largest = gains.iter().max_by_key(|gain| gain.size.frees_bytes);
-        let largest = largest.filter(|gain| gain.size.frees_bytes > 0).map(|gain| gain.filesystem);
+        let largest = gains
+            .iter()
+            .max_by_key(|gain| gain.size.frees_bytes)
+            .filter(|gain| gain.size.frees_bytes > 0)
+            .map(|gain| gain.filesystem);
         largest.unwrap_or(inventory[inventory[image].store].filesystem)
     }
 
@@ -435,9 +438,11 @@ impl<'a> Planner<'a> {
             let pass = pass.get_or_insert_with(|| {
                 Box::new(SpacePass::new(filesystem, self.input.inventory, plan.wanted))
             });
-            let candidates = self.order.iter().copied();
-            let candidates =
-                candidates.filter(|image| matches!(self.states[image.get()], ImageState::Candidate));
+            let candidates = self
+                .order
+                .iter()
+                .copied()
+                .filter(|image| matches!(self.states[image.get()], ImageState::Candidate));
             plan.few_inodes = pass.few_inodes(&self.input, &self.live, candidates, wanted.inodes);
             let wanted = match plan.few_inodes {
                 Some(_) => BytesAndInodes { inodes: 0, ..wanted },
@@ -594,8 +599,8 @@ impl<'a> Planner<'a> {
     fn ruling_on_untouched(&self, image: ImageIx) -> Ruling {
         let nodes = self.input.refs.reach(Root::Image(image)).iter();
         let filesystems: HashSet<_> = nodes.map(|node| self.input.inventory[*node].filesystem).collect();
-        let plans = self.filesystems.iter().filter(|plan| filesystems.contains(&plan.filesystem));
-        let plans: Vec<_> = plans.collect();
+        let plans: Vec<_> =
+            self.filesystems.iter().filter(|plan| filesystems.contains(&plan.filesystem)).collect();
         if let Some(invalid) = plans.iter().find_map(|plan| plan.invalid.as_ref()) {
             return Ruling::keeps(Rule::Unmeasured, invalid.to_string());
         }
@@ -657,8 +662,7 @@ fn check_filesystem(
     plan: &mut FilesystemPlan,
     measured: &[Measured],
 ) -> Result<Space, InvalidStats> {
-    let space = measured.get(plan.filesystem.get()).cloned();
-    let space = space.unwrap_or(Err(InvalidStats::Missing(Stat::All)));
+    let space = measured.get(plan.filesystem.get()).cloned().unwrap_or(Err(InvalidStats::Missing(Stat::All)));
     if plan.before.is_none() {
         plan.before = Some(space.clone());
     }

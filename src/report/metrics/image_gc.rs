@@ -97,13 +97,13 @@ mod tests {
 
     #[test]
     fn attempts_are_summed_by_result() {
-        let counters = [("gc", "failed", 1), ("gc", "killed", 2), ("gc", "reached", 4), ("rm", "reached", 8)];
-        let counters = counters.map(|(command, label, value)| Counter {
-            name: "runs".into(),
-            command: command.into(),
-            label: label.into(),
-            value,
-        });
+        let counters = [("gc", "failed", 1), ("gc", "killed", 2), ("gc", "reached", 4), ("rm", "reached", 8)]
+            .map(|(command, label, value)| Counter {
+                name: "runs".into(),
+                command: command.into(),
+                label: label.into(),
+                value,
+            });
         let mut page = Exposition::default();
         add_attempts(&mut page, &counters);
         let text = page.text(family::FAMILIES);

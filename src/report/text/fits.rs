@@ -220,9 +220,11 @@ fn first(names: &[String]) -> String {
 }
 
 fn only_named(document: &FitsDoc) -> String {
-    let unknown =
-        document.images.iter().filter(|image| image.state == ComingState::Unknown && !image.is_index);
-    let unknown: Vec<_> = unknown.collect();
+    let unknown: Vec<_> = document
+        .images
+        .iter()
+        .filter(|image| image.state == ComingState::Unknown && !image.is_index)
+        .collect();
     // Perhaps the name of a file is misspelt: that is named first.
     let Some(image) = unknown.iter().find(|image| image.no_such_file).or(unknown.first()) else {
         return String::new();

@@ -72,9 +72,11 @@ pub fn sentences(document: &FleetDoc) -> Vec<String> {
         (nodes.calm, urgency(Urgency::Calm)),
         (nodes.unknown, "unknown"),
     ];
-    let urgencies = urgencies.iter().filter(|(number, _)| *number > 0);
-    let urgencies: Vec<_> =
-        urgencies.map(|(number, name)| format!("{} {name}", thousands(*number))).collect();
+    let urgencies: Vec<_> = urgencies
+        .iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, name)| format!("{} {name}", thousands(*number)))
+        .collect();
     let mut out = vec![
         format!("Nodes by urgency: {}.", urgencies.join(", ")),
         format!(
@@ -100,14 +102,18 @@ pub fn sentences(document: &FleetDoc) -> Vec<String> {
         out.push(format!("{documents} {verb} of `scan`: no thresholds, no forecast."));
     }
     if nodes.forecast > 0 {
-        let periods = document.fleet.forecasts.iter().map(|forecast| {
-            format!(
-                "{} within {}",
-                thousands(forecast.nodes),
-                age_of(u64::try_from(forecast.within_seconds).ok())
-            )
-        });
-        let periods: Vec<_> = periods.collect();
+        let periods: Vec<_> = document
+            .fleet
+            .forecasts
+            .iter()
+            .map(|forecast| {
+                format!(
+                    "{} within {}",
+                    thousands(forecast.nodes),
+                    age_of(u64::try_from(forecast.within_seconds).ok())
+                )
+            })
+            .collect();
         out.push(format!(
             "Full at their present growth: {} ({} with a forecast).",
             periods.join(", "),

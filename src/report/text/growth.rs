@@ -36,9 +36,11 @@ pub fn growth(document: &GrowthDoc, screen: &Screen) -> String {
         out.push_str(&table(filesystem, document, screen));
         let largest = filesystem.rows.first().filter(|row| row.change_bytes > 0);
         // Volumes have no rows of their own.
-        let volumes = filesystem.rows.iter().skip(1);
-        let mut volumes =
-            volumes.filter(|row| row.kind == GrowthKind::Other && row.change_bytes >= MIN_OTHER);
+        let mut volumes = filesystem
+            .rows
+            .iter()
+            .skip(1)
+            .filter(|row| row.kind == GrowthKind::Other && row.change_bytes >= MIN_OTHER);
         let notes = largest.into_iter().chain(volumes.next()).filter_map(advice);
         for text in notes.filter(|_| screen.notes) {
             out.push('\n');

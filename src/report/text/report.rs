@@ -43,8 +43,10 @@ pub fn report(document: &ReportDoc, screen: &Screen) -> String {
 
 fn title(document: &ReportDoc, screen: &Screen) -> String {
     let host = document.host.as_deref().map_or_else(|| "this node".into(), safe);
-    let disk = document.sysroot.as_deref();
-    let disk = disk.map_or_else(String::new, |path| format!(", its disk mounted on {}", safe(path)));
+    let disk = document
+        .sysroot
+        .as_deref()
+        .map_or_else(String::new, |path| format!(", its disk mounted on {}", safe(path)));
     let now = document.header.generated_at;
     format!("{host}{disk}, {} {}", screen.minute(now), screen.zone_name(now))
 }
@@ -103,13 +105,18 @@ fn series_of<'a>(document: &'a ReportDoc, disk: &ReportFilesystemDoc) -> Option<
         let same = document.usage.iter().filter(|series| series.filesystem.mount == facts.mount);
         return same.max_by_key(|series| series.points.last().map(|point| point.reading.time));
     };
-    let of_size = document.usage.iter().filter(|series| {
-        series.points.last().is_some_and(|point| point.reading.capacity_bytes == facts.capacity_bytes)
-    });
-    let of_size: Vec<_> = of_size.collect();
+    let of_size: Vec<_> = document
+        .usage
+        .iter()
+        .filter(|series| {
+            series.points.last().is_some_and(|point| point.reading.capacity_bytes == facts.capacity_bytes)
+        })
+        .collect();
     let mount = Path::new("/").join(Path::new(&facts.mount).strip_prefix(sysroot).unwrap_or(Path::new("")));
-    let same = of_size.iter().filter(|series| Path::new(&series.filesystem.mount) == mount);
-    let same = same.max_by_key(|series| series.points.last().map(|point| point.reading.time));
+    let same = of_size
+        .iter()
+        .filter(|series| Path::new(&series.filesystem.mount) == mount)
+        .max_by_key(|series| series.points.last().map(|point| point.reading.time));
     same.or(of_size.first().filter(|_| of_size.len() == 1)).copied()
 }
 

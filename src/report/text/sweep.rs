@@ -155,8 +155,9 @@ fn task(leak: &SweepLeakDoc, screen: &Screen) -> String {
     let (size, age) = (bytes(facts.bytes), age_of(facts.age_seconds));
     let mut out = format!("{}  {size}  {age} old  {}\n", facts.class, facts.verdict);
     let width = screen.width.unwrap_or(usize::MAX);
-    let words = [("object", safe(&facts.id)), ("path", safe(&facts.path)), ("why", safe(&facts.evidence))];
-    let words = words.into_iter().chain([("to do", safe(&leak.remedy))]);
+    let words = [("object", safe(&facts.id)), ("path", safe(&facts.path)), ("why", safe(&facts.evidence))]
+        .into_iter()
+        .chain([("to do", safe(&leak.remedy))]);
     for (label, text) in words.filter(|(_, text)| !text.is_empty()) {
         out.push_str(&format!("  {label:<7}  {}", wrapped(&text, width, "           ").trim_start()));
     }

@@ -56,17 +56,18 @@ pub fn large(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Vec<Par
                 scan.inventory[*node].path == directory.path && sizes[node.get()] >= directory.bytes
             })
     });
-    let parts = counted.map(|directory| {
-        let root = &scan.inventory[directory.store].root;
-        Part {
-            label: kind_of_large(directory).to_owned(),
-            path: Some(scan.sysroot.shown(&directory.path)),
-            store: Some(root.to_string_lossy().into_owned()),
-            inodes: directory.inodes,
-            ..Part::new(PartKind::StoreOther, directory.bytes)
-        }
-    });
-    let mut parts: Vec<_> = parts.collect();
+    let mut parts: Vec<_> = counted
+        .map(|directory| {
+            let root = &scan.inventory[directory.store].root;
+            Part {
+                label: kind_of_large(directory).to_owned(),
+                path: Some(scan.sysroot.shown(&directory.path)),
+                store: Some(root.to_string_lossy().into_owned()),
+                inodes: directory.inodes,
+                ..Part::new(PartKind::StoreOther, directory.bytes)
+            }
+        })
+        .collect();
     parts.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
     parts
 }

@@ -146,8 +146,10 @@ impl<'a> BoltPage<'a> {
         }
         let start = PAGE_HEADER + index * ELEMENT;
         let offset = self.number(start + position_field)?;
-        let key = usize::try_from(offset).ok().and_then(|offset| start.checked_add(offset));
-        let key = key.ok_or(self.damage("an element points outside the page"))?;
+        let key = usize::try_from(offset)
+            .ok()
+            .and_then(|offset| start.checked_add(offset))
+            .ok_or(self.damage("an element points outside the page"))?;
         Ok((start, key))
     }
 
@@ -162,8 +164,7 @@ impl<'a> BoltPage<'a> {
     pub fn branch(&self, index: usize) -> Result<Branch<'a>, Damage> {
         let (start, key) = self.element(index, 0)?;
         let (key, end) = self.slice(key, self.number(start + 4)?)?;
-        let child = u64_at(self.bytes, start + 8);
-        let child = child.ok_or(self.damage("an element is truncated"))?;
+        let child = u64_at(self.bytes, start + 8).ok_or(self.damage("an element is truncated"))?;
         Ok(Branch { key, child, end })
     }
 

@@ -27,12 +27,15 @@ pub fn leases(namespace: &Namespace) -> CacheLeases<'_> {
     let flat = namespace.leases.iter().filter(|lease| is_flat(lease));
     let ids: HashSet<&str> = flat.map(|lease| lease.id.as_str()).collect();
     let is_history = namespace.name.ends_with(HISTORY);
-    let all = namespace.leases.iter().filter(|lease| {
-        let of_record = lease.id.strip_suffix("-variants").is_some_and(|record| ids.contains(record));
-        let of_build = is_history && lease.id.starts_with("ref_");
-        ids.contains(lease.id.as_str()) || ((of_record || of_build) && gc::is_unlimited(&lease.labels))
-    });
-    let all: Vec<_> = all.collect();
+    let all: Vec<_> = namespace
+        .leases
+        .iter()
+        .filter(|lease| {
+            let of_record = lease.id.strip_suffix("-variants").is_some_and(|record| ids.contains(record));
+            let of_build = is_history && lease.id.starts_with("ref_");
+            ids.contains(lease.id.as_str()) || ((of_record || of_build) && gc::is_unlimited(&lease.labels))
+        })
+        .collect();
     let records = all.iter().filter(|lease| is_flat(lease) && !lease.labels.contains_key(TEMPORARY));
     CacheLeases { records: records.count(), all }
 }

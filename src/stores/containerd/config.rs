@@ -180,8 +180,10 @@ fn resolved(sysroot: &Sysroot, path: &Path) -> PathBuf {
 
 impl RootConfig {
     fn reported(store: &RuntimeStore) -> Self {
-        let pins = store.sandbox_image.iter();
-        let pins = pins.map(|image| ConfiguredPin { image: image.clone(), origin: store.origin.clone() });
+        let pins = store
+            .sandbox_image
+            .iter()
+            .map(|image| ConfiguredPin { image: image.clone(), origin: store.origin.clone() });
         Self {
             root: store.root.clone(),
             state: store.state.clone().unwrap_or_default(),
@@ -198,16 +200,18 @@ impl RootConfig {
         }
         for (all, more) in [(&mut self.snapshotters, other.snapshotters), (&mut self.proxies, other.proxies)]
         {
-            let new = more.into_iter().filter(|(name, _)| all.iter().all(|(known, _)| known != name));
-            let new: Vec<_> = new.collect();
+            let new: Vec<_> =
+                more.into_iter().filter(|(name, _)| all.iter().all(|(known, _)| known != name)).collect();
             all.extend(new);
         }
-        let caches = other.layer_caches.into_iter().filter(|path| !self.layer_caches.contains(path));
-        let caches: Vec<_> = caches.collect();
+        let caches: Vec<_> =
+            other.layer_caches.into_iter().filter(|path| !self.layer_caches.contains(path)).collect();
         self.layer_caches.extend(caches);
-        let sockets = other.sockets.into_iter();
-        let sockets: Vec<_> =
-            sockets.filter(|(path, _)| self.sockets.iter().all(|(known, _)| known != path)).collect();
+        let sockets: Vec<_> = other
+            .sockets
+            .into_iter()
+            .filter(|(path, _)| self.sockets.iter().all(|(known, _)| known != path))
+            .collect();
         self.sockets.extend(sockets);
         self.problem = self.problem.take().or(other.problem);
     }
@@ -225,9 +229,10 @@ impl RootConfig {
     /// # Errors
     /// If the root does not exist or cannot be examined.
     pub fn places(&self, sysroot: &Sysroot) -> io::Result<ContainerdPlaces> {
-        let elsewhere = self.snapshotters.iter();
-        let elsewhere =
-            elsewhere.filter_map(|(name, path)| Some((name.clone(), sysroot.resolve(path).ok()?)));
+        let elsewhere = self
+            .snapshotters
+            .iter()
+            .filter_map(|(name, path)| Some((name.clone(), sysroot.resolve(path).ok()?)));
         let root = sysroot.resolve(&self.root)?;
         let has_state = !sysroot.is_foreign() && !self.state.as_os_str().is_empty();
         // A directory that contains the root is not a snapshotter's or a cache.

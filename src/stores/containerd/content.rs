@@ -68,8 +68,11 @@ pub fn resolve(
             let best = best.map(|(_, child, _)| child);
             let chosen = best.and_then(|child| Some((child, of_digest.remove(&*child.digest)??)));
             let Some((child, (config, layers))) = chosen else {
-                let missing = children.iter().find(|child| child.platform.as_deref() == Some(platform));
-                let missing = missing.or(children.first()).map(|child| child.digest.clone());
+                let missing = children
+                    .iter()
+                    .find(|child| child.platform.as_deref() == Some(platform))
+                    .or(children.first())
+                    .map(|child| child.digest.clone());
                 return Resolved {
                     index: true,
                     missing: missing.into_iter().collect(),

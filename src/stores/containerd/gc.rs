@@ -90,8 +90,11 @@ impl<'a> Graph<'a> {
         }
         // A pod's sandbox may be recorded as a container and as a sandbox, with the same id.
         for container in namespace.containers.iter().chain(&namespace.sandboxes) {
-            let snapshot = container.snapshotter.as_deref().zip(container.snapshot_key.as_deref());
-            let snapshot = snapshot.map(|(snapshotter, key)| Ref::Snapshot(snapshotter, key));
+            let snapshot = container
+                .snapshotter
+                .as_deref()
+                .zip(container.snapshot_key.as_deref())
+                .map(|(snapshotter, key)| Ref::Snapshot(snapshotter, key));
             let of_container = edges.entry(Ref::Container(&container.id)).or_default();
             of_container.extend(label_edges(&container.labels).chain(snapshot));
         }

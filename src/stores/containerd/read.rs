@@ -96,8 +96,8 @@ pub fn has_image(
     is_of_image: impl Fn(&str, &str) -> bool,
 ) -> io::Result<Option<bool>> {
     let path = places.meta_db();
-    let file = quiet::if_present(places.within().open_file(&path))?;
-    let file = file.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no meta.db"))?;
+    let file = quiet::if_present(places.within().open_file(&path))?
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no meta.db"))?;
     let database = cache
         .database(&path, &file)
         .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
@@ -280,8 +280,12 @@ impl Snapshot {
             Ok(None) => self.lost(&path, format!("is missing; {META_DB_LOST}")),
             Err(error) => self.unreadable(&path, &error, META_DB_LOST),
         }
-        let without = self.backends.iter().filter(|backend| self.misses_database(backend));
-        let without: Vec<_> = without.map(|backend| backend.data.join("metadata.db")).collect();
+        let without: Vec<_> = self
+            .backends
+            .iter()
+            .filter(|backend| self.misses_database(backend))
+            .map(|backend| backend.data.join("metadata.db"))
+            .collect();
         for path in without {
             self.lost(&path, format!("is missing; {SNAPSHOTTER_LOST}"));
         }

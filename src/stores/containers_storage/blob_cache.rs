@@ -126,8 +126,8 @@ fn read_sqlite(
     let mut rows = statement.query([REGISTRY])?;
     while let Some(row) = rows.next()? {
         places.allowance.charge(allowance::TEXT)?;
-        let time = row.get::<_, String>(2).unwrap_or_default();
-        let time = time.replacen(' ', "T", 1).parse().unwrap_or_default();
+        let time =
+            row.get::<_, String>(2).unwrap_or_default().replacen(' ', "T", 1).parse().unwrap_or_default();
         found.add(row.get(0)?, BlobLocation { repository: row.get(1)?, time });
     }
     Ok(())

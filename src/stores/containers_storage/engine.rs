@@ -202,8 +202,8 @@ fn bolt(within: &Within, path: &Path, allowance: &Allowance) -> Result<Option<Po
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.and_then(|file| within.charge(&file).map(|()| file)).map_err(BoltError::from),
     };
-    let database = database.and_then(|file| BoltDatabase::read(&file, &limits));
-    let database = database.map_err(|error| about(path, error))?;
+    let database =
+        database.and_then(|file| BoltDatabase::read(&file, &limits)).map_err(|error| about(path, error))?;
     // The damaged page may be that of a later transaction, with one more container.
     if database.has_one_meta() {
         let error = "one of its two meta pages is damaged, and the other may be of an earlier transaction";

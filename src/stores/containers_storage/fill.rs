@@ -109,8 +109,12 @@ pub(super) fn fill(
             filler.unmeasured_driver();
         }
     }
-    let strays = filler.orphans.iter().filter(|(orphan, ..)| *orphan == Orphan::LayerDirectory);
-    let strays = strays.map(|(_, unit, node)| (unit.id.clone(), *node)).collect();
+    let strays = filler
+        .orphans
+        .iter()
+        .filter(|(orphan, ..)| *orphan == Orphan::LayerDirectory)
+        .map(|(_, unit, node)| (unit.id.clone(), *node))
+        .collect();
     let layers = filler.layers.iter().copied().flatten().collect();
     let mut needs = needs::beside_records(snapshot);
     needs.extend(filler.mounted_images());
@@ -234,18 +238,19 @@ impl GraphrootFiller<'_> {
         }
         let (inventory, within) = (&*self.writer.inventory, &self.within);
         let layers = self.layers.par_iter().flatten().filter(|node| inventory[**node].size.inodes <= FEW);
-        let found = layers.filter_map(|node| {
-            let directory = &inventory[*node].path;
-            let diff = directory.join("diff");
-            let file = match within.facts(&diff).ok()?.kind {
-                FileKind::File => diff,
-                FileKind::Symlink => directory.join("additionallayer"),
-                FileKind::Directory | FileKind::Special => return None,
-            };
-            let path = within.read(&file, PATH_MAX).unwrap_or_default();
-            Some((*node, PathBuf::from(OsStr::from_bytes(path.trim_ascii()))))
-        });
-        let found: Vec<_> = found.collect();
+        let found: Vec<_> = layers
+            .filter_map(|node| {
+                let directory = &inventory[*node].path;
+                let diff = directory.join("diff");
+                let file = match within.facts(&diff).ok()?.kind {
+                    FileKind::File => diff,
+                    FileKind::Symlink => directory.join("additionallayer"),
+                    FileKind::Directory | FileKind::Special => return None,
+                };
+                let path = within.read(&file, PATH_MAX).unwrap_or_default();
+                Some((*node, PathBuf::from(OsStr::from_bytes(path.trim_ascii()))))
+            })
+            .collect();
         let Some((first, _)) = found.first() else { return };
         let message = format!(
             "{}: not measured, so the sizes of their images are lower bounds",

@@ -151,25 +151,30 @@ fn of_repeated(snapshot: &Snapshot) -> Vec<Need> {
     fn need(object: &str, name: &str, layers: Vec<String>) -> Need {
         Need { by: format!("the {object} {name}, which is recorded twice"), layers, ..Need::default() }
     }
-    let layers = repeated.layers.iter().filter(|layer| parents.get(&layer.id) != Some(&&layer.parent));
-    let layers = layers.map(|layer| need("layer", &layer.id, layer.parent.iter().cloned().collect()));
-    let images =
-        repeated.images.iter().filter(|image| tops.get(&image.id) != Some(&image.tops().collect::<Vec<_>>()));
-    let images = images.map(|image| {
-        need("image", image.names.first().unwrap_or(&image.id), image.tops().cloned().collect())
-    });
+    let layers = repeated
+        .layers
+        .iter()
+        .filter(|layer| parents.get(&layer.id) != Some(&&layer.parent))
+        .map(|layer| need("layer", &layer.id, layer.parent.iter().cloned().collect()));
+    let images = repeated
+        .images
+        .iter()
+        .filter(|image| tops.get(&image.id) != Some(&image.tops().collect::<Vec<_>>()))
+        .map(|image| {
+            need("image", image.names.first().unwrap_or(&image.id), image.tops().cloned().collect())
+        });
     let containers = repeated
         .containers
         .iter()
-        .filter(|container| used.get(&container.id) != Some(&(&container.image, &container.layer)));
-    let containers = containers.map(|container| Need {
-        images: container.image.iter().cloned().collect(),
-        ..need(
-            "container",
-            container.names.first().unwrap_or(&container.id),
-            container.layer.iter().cloned().collect(),
-        )
-    });
+        .filter(|container| used.get(&container.id) != Some(&(&container.image, &container.layer)))
+        .map(|container| Need {
+            images: container.image.iter().cloned().collect(),
+            ..need(
+                "container",
+                container.names.first().unwrap_or(&container.id),
+                container.layer.iter().cloned().collect(),
+            )
+        });
     layers.chain(images).chain(containers).collect()
 }
 

@@ -150,16 +150,20 @@ fn is_of_compressed(media_type: &str) -> bool {
 
 impl LayerManifest {
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let usual = serde_json::from_slice(bytes).ok();
-        let usual = usual.filter(|usual: &UsualManifest<'_>| usual.manifests.is_none());
+        let usual =
+            serde_json::from_slice(bytes).ok().filter(|usual: &UsualManifest<'_>| usual.manifests.is_none());
         usual.map(Self::from).or_else(|| Self::parse_unusual(bytes))
     }
 
     fn parse_unusual(bytes: &[u8]) -> Option<Self> {
         let json: Value = serde_json::from_slice(bytes).ok()?;
         let Some(Document::Manifest { config, layers }) = oci::document(&json) else { return None };
-        let top_type = json.get("layers").and_then(Value::as_array).and_then(|layers| layers.last());
-        let top_type = top_type.and_then(|layer| layer.get("mediaType")).and_then(Value::as_str);
+        let top_type = json
+            .get("layers")
+            .and_then(Value::as_array)
+            .and_then(|layers| layers.last())
+            .and_then(|layer| layer.get("mediaType"))
+            .and_then(Value::as_str);
         Some(Self {
             layers: layers
                 .into_iter()

@@ -87,8 +87,8 @@ impl Repeated {
     pub(super) fn objects(&self) -> impl Iterator<Item = (RecordKind, &str)> {
         let layers = self.layers.iter().map(|layer| (RecordKind::Layers, layer.id.as_str()));
         let images = self.images.iter().map(|image| (RecordKind::Images, image.id.as_str()));
-        let containers = self.containers.iter();
-        let containers = containers.map(|container| (RecordKind::Containers, container.id.as_str()));
+        let containers =
+            self.containers.iter().map(|container| (RecordKind::Containers, container.id.as_str()));
         layers.chain(images).chain(containers)
     }
 }
@@ -258,12 +258,14 @@ fn read_under_locks(
             // All files are in memory at the same time, so the limit applies to their sum.
             let mut left = MOST_RECORD_BYTES;
             let within = places.within();
-            let contents = early.record_files().map(|file| {
-                let content = within.read(&file.1, left);
-                left -= content.as_ref().map_or(0, |content| content.len() as u64);
-                (file, content)
-            });
-            let contents: Vec<_> = contents.collect();
+            let contents: Vec<_> = early
+                .record_files()
+                .map(|file| {
+                    let content = within.read(&file.1, left);
+                    left -= content.as_ref().map_or(0, |content| content.len() as u64);
+                    (file, content)
+                })
+                .collect();
             locks.iter().rev().for_each(LockFile::unlock);
             parse_all(&mut early, contents);
             list_again(&mut early);

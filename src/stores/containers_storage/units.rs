@@ -335,8 +335,8 @@ impl<'a> GraphrootSorter<'a> {
         self.metadata(top.clone(), TreeScope::EntryOnly);
         let mut by_number: HashMap<String, usize> = HashMap::new();
         for (name, _, path) in self.entries(&top) {
-            let number = name.strip_prefix("temp-dir-").or_else(|| name.strip_prefix("lock-"));
-            let number = number.unwrap_or(&name);
+            let number =
+                name.strip_prefix("temp-dir-").or_else(|| name.strip_prefix("lock-")).unwrap_or(&name);
             let position = self.units.len();
             self.whole(StorageUnit::Orphan(Orphan::TempDirectory), number, path);
             match by_number.get(number) {

@@ -102,8 +102,9 @@ impl CachedSizes {
         layers.reserve(subjects.len());
         for CachedUnit { slot, store, key, stamp } in subjects.iter().copied() {
             let Some(stamp) = stamp.or_else(|| stamps.get(&slot).copied()) else { continue };
-            let earlier = known[store].filter(|_| !distrusted.contains(&store));
-            let earlier = earlier.and_then(|sizes| sizes.layers.get(&key));
+            let earlier = known[store]
+                .filter(|_| !distrusted.contains(&store))
+                .and_then(|sizes| sizes.layers.get(&key));
             let usable_size =
                 earlier.filter(|size| size.is_usable(stamp, wanted.extents, wanted.inode_chunks));
             usable.extend(usable_size.map(|size| (slot, size)));
@@ -215,14 +216,16 @@ impl CachedSizes {
             if is_same {
                 return (store, None);
             }
-            let layers = layers.into_iter().filter_map(|(key, new)| {
-                let size = match new {
-                    Some(size) => *size,
-                    None => before?.layers.get(&key).cloned()?,
-                };
-                Some((key, size))
-            });
-            let layers = layers.collect();
+            let layers = layers
+                .into_iter()
+                .filter_map(|(key, new)| {
+                    let size = match new {
+                        Some(size) => *size,
+                        None => before?.layers.get(&key).cloned()?,
+                    };
+                    Some((key, size))
+                })
+                .collect();
             (store, Some(StoreSizes { layers }))
         });
         Some(changed.collect())

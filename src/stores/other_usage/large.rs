@@ -123,8 +123,10 @@ fn largest(directory: &Root, threads: usize) -> Option<(PathBuf, u64)> {
 fn entries(directory: &Root, threads: usize) -> Vec<(PathBuf, BytesAndInodes)> {
     let within = Within::new([directory]);
     let Ok(entries) = within.list(directory) else { return Vec::new() };
-    let trees = entries.iter().enumerate();
-    let trees = trees.map(|(unit, entry)| tree(0, Path::new(&entry.name).into(), unit, TreeScope::Whole));
+    let trees = entries
+        .iter()
+        .enumerate()
+        .map(|(unit, entry)| tree(0, Path::new(&entry.name).into(), unit, TreeScope::Whole));
     let options = WalkOptions { threads, extents: Extents::Off, within, ..WalkOptions::default() };
     let measured = walk(&[directory.to_path_buf()], &trees.collect::<Vec<_>>(), &options);
     let sizes = by_unit(&measured, entries.len());

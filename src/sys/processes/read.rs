@@ -461,10 +461,13 @@ impl<'a> Reader<'a> {
     /// program file must therefore have the name too, and all its user ids must be root's.
     fn containerds(&mut self, found: &[ProcessDirectory], emit: &mut Emit<'_>) -> io::Result<()> {
         let root = Who { is_privileged: true, uids: vec![only(0)] };
-        let named = found.iter().filter(|process| {
-            process.who == root && process.is_of_our_users && CONTAINERDS.contains(&&*process.name(None))
-        });
-        let named: Vec<_> = named.cloned().collect();
+        let named: Vec<_> = found
+            .iter()
+            .filter(|process| {
+                process.who == root && process.is_of_our_users && CONTAINERDS.contains(&&*process.name(None))
+            })
+            .cloned()
+            .collect();
         let namespaces = ["self", "1"].map(|id| self.proc.join(id).join("ns/mnt"));
         let mut answers = self.ask(named.clone(), emit, move |process, _| {
             let namespace = fs::read_link(process.place.join("ns/mnt")).ok()?;

@@ -138,23 +138,24 @@ impl ScanComparison {
         let images = images_of_containers(&scans);
         let both = used[0].iter().filter_map(|(mount, bytes)| Some((*mount, *bytes, *used[1].get(mount)?)));
         let grown = both.map(|(mount, used_before, used_after)| {
-            let of_mount =
-                rows.iter().filter(|((row_mount, _), bytes)| *row_mount == mount && **bytes != [0, 0]);
-            let of_mount = of_mount.map(|((_, (kind, name, namespace)), [before, after])| {
-                let image = images.get(&(name.as_str(), namespace.as_deref()));
-                let change_bytes = after.saturating_sub(*before);
-                GrowthRow {
-                    kind: *kind,
-                    name: Some(name.clone()).filter(|name| !name.is_empty()),
-                    namespace: namespace.clone(),
-                    image: image.filter(|_| *kind == GrowthKind::Container).cloned(),
-                    before_bytes: *before,
-                    after_bytes: *after,
-                    change_bytes,
-                    bytes_per_day: per_day(change_bytes),
-                }
-            });
-            let mut of_mount: Vec<_> = of_mount.collect();
+            let mut of_mount: Vec<_> = rows
+                .iter()
+                .filter(|((row_mount, _), bytes)| *row_mount == mount && **bytes != [0, 0])
+                .map(|((_, (kind, name, namespace)), [before, after])| {
+                    let image = images.get(&(name.as_str(), namespace.as_deref()));
+                    let change_bytes = after.saturating_sub(*before);
+                    GrowthRow {
+                        kind: *kind,
+                        name: Some(name.clone()).filter(|name| !name.is_empty()),
+                        namespace: namespace.clone(),
+                        image: image.filter(|_| *kind == GrowthKind::Container).cloned(),
+                        before_bytes: *before,
+                        after_bytes: *after,
+                        change_bytes,
+                        bytes_per_day: per_day(change_bytes),
+                    }
+                })
+                .collect();
             of_mount.sort_by_key(|row| {
                 (row.kind == GrowthKind::Rest, Reverse(row.change_bytes), Reverse(row.after_bytes))
             });
@@ -268,8 +269,8 @@ impl<'a> Division<'a> {
             }
             SummaryKind::Layer => {
                 let (_, image) = split_layer_name(&entry.name);
-                let present = self.after.summary.entries.get(key);
-                let present = present.and_then(|entry| split_layer_name(&entry.name).1);
+                let present =
+                    self.after.summary.entries.get(key).and_then(|entry| split_layer_name(&entry.name).1);
                 let image = present.or(image).filter(|_| image.is_some())?;
                 Some(self.images.get(image).cloned().unwrap_or_else(|| self.of_image(image)))
             }

@@ -54,8 +54,9 @@ impl<'a> ImageGroups<'a> {
     /// Returns the image from which a container was created: by the configuration that CRI recorded, or by name.
     pub(crate) fn of(&self, namespace: &str, container: &ContainerRecord) -> Option<&ImageGroup<'a>> {
         let cri = container.cri.as_ref();
-        let by_config = cri.and_then(|cri| cri.image_ref.clone());
-        let by_config = by_config.and_then(|config| self.by_config.get(&(namespace, config)));
+        let by_config = cri
+            .and_then(|cri| cri.image_ref.clone())
+            .and_then(|config| self.by_config.get(&(namespace, config)));
         // The configuration of an image without a manifest is unknown, but its names are still recorded. CRI uses the
         // configuration's digest as one of them.
         let names = [

@@ -33,9 +33,8 @@ pub(crate) struct Volumes<'a>(Vec<ImageVolume<'a>>);
 impl Volumes<'_> {
     /// Returns the images that are mounted for a sandbox.
     pub(super) fn of(&self, namespace: &str, sandbox: &str) -> Vec<ImageIx> {
-        let volumes = self.0.iter();
         let volumes =
-            volumes.filter(|volume| volume.namespace.name == namespace && volume.sandbox == sandbox);
+            self.0.iter().filter(|volume| volume.namespace.name == namespace && volume.sandbox == sandbox);
         let mut images: Vec<_> = volumes.flat_map(|volume| &volume.images).copied().collect();
         images.sort_unstable();
         images.dedup();

@@ -66,8 +66,11 @@ fn entry(element: &Value) -> Option<IndexEntry> {
     let digest = element.get("digest")?.as_str()?;
     split(digest)?;
     let annotations = element.get("annotations");
-    let name = annotations.and_then(|annotations| annotations.get(REF_NAME)).and_then(Value::as_str);
-    let name = name.filter(|name| !name.is_empty()).map(str::to_owned);
+    let name = annotations
+        .and_then(|annotations| annotations.get(REF_NAME))
+        .and_then(Value::as_str)
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned);
     Some(IndexEntry { digest: digest.to_owned(), name })
 }
 
@@ -94,9 +97,13 @@ pub fn document(bytes: &[u8]) -> Option<LayoutDocument> {
     };
     let members = members.into_iter().map(|member| member.digest).collect();
     let layers = layers.into_iter().map(|layer| (layer.digest, layer.size)).collect();
-    let annotations = json.get("annotations").and_then(Value::as_object).into_iter().flatten();
-    let annotations = annotations.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
-    let annotations = annotations.collect();
+    let annotations = json
+        .get("annotations")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect();
     let mut needs = BTreeSet::new();
     collect(&json, &mut needs);
     Some(LayoutDocument { members, layers, needs, annotations })
@@ -156,8 +163,10 @@ pub fn reach(
             continue;
         }
         reach.blobs.insert(next.clone());
-        let document = known.entry(next.clone()).or_insert_with(|| read(&next)).as_ref();
-        let document = document
+        let document = known
+            .entry(next.clone())
+            .or_insert_with(|| read(&next))
+            .as_ref()
             .filter(|document| allowance.charge(allowance::TEXT * document.needs.len() as u64).is_ok());
         let is_first = reach.documents.is_empty();
         let Some(document) = document else {

@@ -257,8 +257,11 @@ impl Layout {
             self.metadata(below.clone(), TreeScope::EntryOnly);
             for blob in self.listed(within, &below) {
                 let path = below.join(&blob.name);
-                let digest = blob.name.to_str().map(|hex| format!("{name}:{hex}"));
-                let digest = digest.filter(|digest| layout::split(digest).is_some());
+                let digest = blob
+                    .name
+                    .to_str()
+                    .map(|hex| format!("{name}:{hex}"))
+                    .filter(|digest| layout::split(digest).is_some());
                 let facts = within.facts(&self.directory().join(&path));
                 match (digest, facts) {
                     (Some(digest), Ok(facts)) if facts.kind == FileKind::File => {
