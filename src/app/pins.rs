@@ -97,7 +97,7 @@ pub fn add(
     })?;
     let present = match present(request) {
         Some(present) => present,
-        None => Present::of_records(&database.read(known::images)?),
+        None => PresentImages::of_records(&database.read(known::images)?),
     };
     let mut added = Vec::new();
     for (pattern, done) in patterns.iter().zip(done) {
@@ -126,21 +126,21 @@ pub fn add(
     Ok(list)
 }
 
-struct Present {
+struct PresentImages {
     images: Vec<(Vec<String>, Vec<String>, String)>,
     place: &'static str,
 }
 
 /// Returns the images in the stores now; `None` if the stores cannot be read.
-fn present(request: &Request) -> Option<Present> {
+fn present(request: &Request) -> Option<PresentImages> {
     let request = stores::ScanRequest { measure: Measure::Records, ..request.stores().ok()? };
     let scan = stores::run(&request, &Progress::default()).ok().filter(stores::Scan::is_complete)?;
     let images =
         scan.inventory.images.into_iter().map(|image| (image.names, image.digests, image.id.to_string()));
-    Some(Present { images: images.collect(), place: "here" })
+    Some(PresentImages { images: images.collect(), place: "here" })
 }
 
-impl Present {
+impl PresentImages {
     /// Returns the images of the last scan. The records do not contain digests.
     fn of_records(known: &KnownImages) -> Self {
         let images = known.all().map(|life| (life.names.clone(), Vec::new(), life.image_id.clone()));

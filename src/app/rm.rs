@@ -19,7 +19,7 @@ use crate::stores::lookup::{self, Subject};
 const CRI_NAMESPACE: &str = "k8s.io";
 
 #[derive(Debug, Default)]
-pub(super) struct Named {
+pub(super) struct NamedImages {
     /// Each once, in the order given.
     pub(super) images: Vec<ImageIx>,
     /// Lines of lists that name no image of this node, each once.
@@ -42,7 +42,7 @@ pub(super) fn named(
     references: &[String],
     listed: &[ListLine],
     all_tags: bool,
-) -> Result<Named, Error> {
+) -> Result<NamedImages, Error> {
     let mut meant = Meant::default();
     for reference in references {
         let image_ix = image(scan, reference)?;
@@ -60,7 +60,7 @@ pub(super) fn named(
             if names.is_empty() || all_tags { all.clone() } else { names.into_iter().cloned().collect() };
         meant.add(image_ix, names, None);
     }
-    let finder = Finder::new(&scan.inventory);
+    let finder = ImageFinder::new(&scan.inventory);
     let (mut absent, mut hints) = (Vec::new(), Vec::new());
     let mut seen = HashSet::new();
     for line in listed.iter().filter(|line| seen.insert(line.reference.as_str())) {
@@ -82,7 +82,7 @@ pub(super) fn named(
         return Err(error);
     }
     hints.truncate(MOST_HINTS);
-    Ok(Named { images: meant.images.into_iter().map(|meant| meant.image_ix).collect(), absent, hints })
+    Ok(NamedImages { images: meant.images.into_iter().map(|meant| meant.image_ix).collect(), absent, hints })
 }
 
 /// Maximum number of images with other names that are reported at once.
@@ -147,13 +147,13 @@ impl Meant {
 
 /// Finds the images that lines of a list name. Unlike an argument, a line never means the start of an id or the end of a
 /// name: a short name is the one that the tools would pull, as `fits` reads it.
-struct Finder<'a> {
+struct ImageFinder<'a> {
     inventory: &'a Inventory,
     /// By name in full, digest and id.
     images: HashMap<String, Vec<ImageIx>>,
 }
 
-impl<'a> Finder<'a> {
+impl<'a> ImageFinder<'a> {
     fn new(inventory: &'a Inventory) -> Self {
         let mut images: HashMap<String, Vec<ImageIx>> = HashMap::new();
         for (position, image) in inventory.images.iter().enumerate() {

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use crate::cli::input::args::Format;
-use crate::cli::screen::progress::Line;
+use crate::cli::screen::progress::ProgressLine;
 use crate::services::request::Request;
 
 #[derive(Debug)]
@@ -18,5 +18,5 @@ pub(super) struct Global {
     pub(super) config_named: bool,
     /// True if the state directory is not the configured one.
     pub(super) other_state: bool,
-    pub(super) line: RefCell<Option<Line>>,
+    pub(super) line: RefCell<Option<ProgressLine>>,
 }

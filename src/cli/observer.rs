@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::global::Global;
 use crate::cli::input::args::Format;
-use crate::cli::screen::progress::{self, Line};
+use crate::cli::screen::progress::{self, ProgressLine};
 use crate::cli::screen::{output, terminal};
 use crate::disk::Progress;
 use crate::history::runs::Event;
@@ -64,7 +64,7 @@ impl Global {
     }
 
     pub(super) fn watch<T>(&self, act: impl FnOnce() -> T) -> T {
-        *self.line.borrow_mut() = Some(Line::new(self.has_progress()));
+        *self.line.borrow_mut() = Some(ProgressLine::new(self.has_progress()));
         let done = act();
         *self.line.borrow_mut() = None;
         done

@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::shared::{Missing, Shared};
+use super::shared::{NoAnswer, Shared};
 use crate::cli::input::address::{Address, Masked, Socket};
 use crate::cli::screen::stop;
 use crate::services::error::{Error, Exit};
@@ -193,10 +193,12 @@ async fn answer(page: &Page, method: &Method, path: &str) -> Response<String> {
                 tracing::warn!("answering: {missing}");
                 // The error may name files, so it is only in the log.
                 let (status, text) = match missing {
-                    Missing::Late(_) => {
+                    NoAnswer::Late(_) => {
                         (StatusCode::SERVICE_UNAVAILABLE, "the records or a disk did not answer in time\n")
                     }
-                    Missing::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the records cannot be read\n"),
+                    NoAnswer::Failed(_) => {
+                        (StatusCode::INTERNAL_SERVER_ERROR, "the records cannot be read\n")
+                    }
                 };
                 respond(status, PLAIN, text.into())
             }

@@ -183,7 +183,7 @@ fn position(file: &Path, text: &str, offset: usize) -> ConfigOrigin {
 }
 
 /// A key of a file, or a table in an array: its offset, and the range of bytes that it and its value occupy.
-struct Key {
+struct KeySpan {
     name: String,
     offset: usize,
     start: usize,
@@ -191,7 +191,7 @@ struct Key {
 }
 
 /// Lists all keys of `table`, each table before its contents. An array of tables is listed once for each table.
-fn list(table: &DeTable<'_>, prefix: &str, keys: &mut Vec<Key>) {
+fn list(table: &DeTable<'_>, prefix: &str, keys: &mut Vec<KeySpan>) {
     for (key, value) in table {
         let name = format!("{prefix}{}", key.get_ref());
         let inside = format!("{name}.");
@@ -200,11 +200,11 @@ fn list(table: &DeTable<'_>, prefix: &str, keys: &mut Vec<Key>) {
         if tables.is_empty() {
             // The span of a table may be its header, which starts before the key.
             let (start, end) = (key.start.min(span.start), key.end.max(span.end));
-            keys.push(Key { name: name.clone(), offset: key.start, start, end });
+            keys.push(KeySpan { name: name.clone(), offset: key.start, start, end });
         }
         for (span, inner) in tables {
             let (offset, start) = (span.start, span.start);
-            keys.push(Key { name: name.clone(), offset, start, end: span.end });
+            keys.push(KeySpan { name: name.clone(), offset, start, end: span.end });
             list(inner, &inside, keys);
         }
         if let DeValue::Table(inner) = value.get_ref() {

@@ -142,7 +142,7 @@ pub fn decode(bytes: &[u8], unit: usize) -> impl Iterator<Item = Holding> + '_ {
 }
 
 #[derive(Clone, Debug)]
-struct Filesystem {
+struct ChunkedXfs {
     rule: ChunkRule,
     fd: Arc<OwnedFd>,
 }
@@ -150,7 +150,7 @@ struct Filesystem {
 #[derive(Clone, Debug, Default)]
 pub struct InodeChunks {
     /// By `st_dev`.
-    filesystems: BTreeMap<u64, Filesystem>,
+    filesystems: BTreeMap<u64, ChunkedXfs>,
     holdings: Vec<Holding>,
 }
 
@@ -162,7 +162,7 @@ impl InodeChunks {
         for top in Top::all(roots, within).iter().flatten() {
             if let Ok(device) = rustix::fs::fstat(top.fd()).map(|stat| stat.st_dev)
                 && !filesystems.contains_key(&device)
-                && let Ok(Some(found)) = Filesystem::of(top.fd())
+                && let Ok(Some(found)) = ChunkedXfs::of(top.fd())
             {
                 filesystems.insert(device, found);
             }
@@ -227,7 +227,7 @@ impl InodeChunks {
     }
 }
 
-impl Filesystem {
+impl ChunkedXfs {
     /// Returns `None` if `top` is not on XFS, or on one whose chunks are unknown.
     fn of(top: BorrowedFd<'_>) -> Result<Option<Self>> {
         if !xfs::is_xfs(top)? {

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::cri::in_use::Names;
+use crate::cri::in_use::ImageNames;
 use crate::cri::{
     Client, CriError, CriProblem, RuntimeContainer, RuntimeImage, RuntimeSandbox, RuntimeStore,
 };
@@ -247,7 +247,7 @@ impl CriRemover {
         of_listing: &HashMap<usize, ImageIx>,
         facts: &mut [Facts],
     ) {
-        let names = Names::new(&self.images);
+        let names = ImageNames::new(&self.images);
         for container in containers {
             let name = name(container);
             for position in names.used_by(container).images {

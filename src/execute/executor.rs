@@ -112,11 +112,11 @@ impl std::fmt::Debug for Run<'_> {
 }
 
 /// A filesystem on which bytes are expected to be freed, with its room and the handler's own bytes before the deletion.
-type Before = (Option<FilesystemIx>, Option<Room>, i64);
+type RoomBefore = (Option<FilesystemIx>, Option<Room>, i64);
 
 /// State before a deletion, for measuring it.
 struct Gauged {
-    before: Vec<Before>,
+    before: Vec<RoomBefore>,
     /// Change of free bytes of these filesystems while nothing was deleted.
     moved_bytes: u64,
     byproduct: Vec<Gain>,
@@ -329,7 +329,7 @@ impl<'a> Run<'a> {
     }
 
     /// The filesystems on which bytes are expected to be freed, and their room now.
-    fn rooms(&self, step: &Step, byproduct: &[Gain], handler: &dyn Handler) -> Vec<Before> {
+    fn rooms(&self, step: &Step, byproduct: &[Gain], handler: &dyn Handler) -> Vec<RoomBefore> {
         let gains = step.gains.iter().chain(byproduct);
         let mut filesystems: Vec<_> = gains.map(|gain| Some(gain.filesystem)).collect();
         filesystems.sort_unstable();
@@ -347,7 +347,7 @@ impl<'a> Run<'a> {
     }
 
     /// Change of free bytes since `before`, in either direction: other processes write and delete.
-    fn moved_bytes(&self, before: &[Before], handler: &dyn Handler) -> u64 {
+    fn moved_bytes(&self, before: &[RoomBefore], handler: &dyn Handler) -> u64 {
         let moved = before.iter().filter_map(|(filesystem, room, own_before)| {
             let freed = self.gauges.room(*filesystem)?.freed_since(room.as_ref()?);
             let own_bytes = self.own_bytes(*filesystem, handler).saturating_sub(*own_before);

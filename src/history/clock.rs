@@ -87,13 +87,14 @@ const MAX_LEAPS: usize = 32;
 pub fn advance(last: Option<&ClockState>, now: &ClockReading) -> Advance {
     let step = match last {
         None => first(now),
-        Some(last) if last.is_same_boot(now) => same_boot(&Last::of(last), now),
+        Some(last) if last.is_same_boot(now) => same_boot(&StoredClock::of(last), now),
         // The machine was restored from a snapshot of its memory: the time since boot proves nothing, and the
         // kernel's synchronisation state is that of the snapshot.
-        Some(last) if last.boot_id == now.boot_id => {
-            other_boot(&Last::of(last), &ClockReading { since_boot: 0, synchronised: false, ..now.clone() })
-        }
-        Some(last) => other_boot(&Last::of(last), now),
+        Some(last) if last.boot_id == now.boot_id => other_boot(
+            &StoredClock::of(last),
+            &ClockReading { since_boot: 0, synchronised: false, ..now.clone() },
+        ),
+        Some(last) => other_boot(&StoredClock::of(last), now),
     };
     Advance {
         state: ClockState {
@@ -130,14 +131,14 @@ fn leaps(last: Option<&ClockState>, now: &ClockReading) -> Vec<Leap> {
 }
 
 /// [`ClockState`] in microseconds.
-struct Last {
+struct StoredClock {
     record: i64,
     wall: i64,
     since_boot: i64,
     unsettled: Option<i64>,
 }
 
-impl Last {
+impl StoredClock {
     fn of(state: &ClockState) -> Self {
         Self {
             record: state.record_time.as_microsecond(),
@@ -176,7 +177,7 @@ fn tolerance(passed: i64) -> i64 {
     (passed / 1000).clamp(READING_TAKES, MINUTE)
 }
 
-fn same_boot(last: &Last, now: &ClockReading) -> ClockStep {
+fn same_boot(last: &StoredClock, now: &ClockReading) -> ClockStep {
     let wall = now.wall.as_microsecond();
     let passed = now.since_boot - last.since_boot;
     let expected = last.record.saturating_add(passed);
@@ -205,7 +206,7 @@ fn same_boot(last: &Last, now: &ClockReading) -> ClockStep {
     }
 }
 
-fn other_boot(last: &Last, now: &ClockReading) -> ClockStep {
+fn other_boot(last: &StoredClock, now: &ClockReading) -> ClockStep {
     let wall = now.wall.as_microsecond();
     let proven = last.record.saturating_add(now.since_boot.max(0));
     let gap = wall.saturating_sub(last.wall).min(wall.saturating_sub(last.record));

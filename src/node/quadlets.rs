@@ -65,7 +65,7 @@ pub struct Quadlets {
 /// If a path exists but cannot be read, in a directory that is not foreign: then the images that must be kept are
 /// unknown.
 pub fn read(root: &Sysroot, place: &UnitDirectory) -> Result<Quadlets, Unreadable> {
-    let mut reader = Reader {
+    let mut reader = QuadletReader {
         root,
         foreign: place.foreign,
         seen: HashSet::new(),
@@ -83,7 +83,7 @@ pub fn read(root: &Sysroot, place: &UnitDirectory) -> Result<Quadlets, Unreadabl
     Ok(reader.found)
 }
 
-struct Reader<'a> {
+struct QuadletReader<'a> {
     root: &'a Sysroot,
     foreign: bool,
     /// Real paths of the directories that were read: symlinks can form cycles.
@@ -96,7 +96,7 @@ struct Reader<'a> {
     found: Quadlets,
 }
 
-impl Reader<'_> {
+impl QuadletReader<'_> {
     fn directory(&mut self, path: &Path, depth: usize) -> Result<(), Unreadable> {
         let real = match self.root.resolve(path) {
             Ok(real) => real,
@@ -327,8 +327,7 @@ fn unit(text: &str) -> Vec<Value> {
 fn image_mount(value: &str) -> Option<String> {
     let mut parts = value
         .split(',')
-        .map(|part| part.trim_matches([' ', '"', '\'']).split_once('='))
-        .flatten()
+        .filter_map(|part| part.trim_matches([' ', '"', '\'']).split_once('='))
         .map(|(key, value)| (key.to_ascii_lowercase(), value.trim_matches(['"', '\''])));
     let is_image = parts.clone().any(|(key, value)| key == "type" && value.eq_ignore_ascii_case("image"));
     let source = parts.find(|(key, _)| key == "source" || key == "src");

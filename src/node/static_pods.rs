@@ -37,7 +37,7 @@ pub struct StaticPods {
 /// If a path exists but cannot be read, including the kubelet's own settings: then the images that must be kept are
 /// unknown.
 pub fn read(root: &Sysroot, kubelet: &Kubelet, configured: &Path) -> Result<StaticPods, Unreadable> {
-    let mut reader = Reader { root, seen: Vec::new(), found: StaticPods::default() };
+    let mut reader = ManifestReader { root, seen: Vec::new(), found: StaticPods::default() };
     for place in reader.places(kubelet, configured)? {
         reader.place(&place)?;
     }
@@ -61,14 +61,14 @@ pub(super) fn files(root: &Sysroot, place: &Path) -> io::Result<Vec<(PathBuf, Fi
     }
 }
 
-struct Reader<'a> {
+struct ManifestReader<'a> {
     root: &'a Sysroot,
     /// Real paths of the places that were read.
     seen: Vec<PathBuf>,
     found: StaticPods,
 }
 
-impl Reader<'_> {
+impl ManifestReader<'_> {
     fn places(&mut self, kubelet: &Kubelet, configured: &Path) -> Result<Vec<PathBuf>, Unreadable> {
         let mut places = vec![configured.to_path_buf()];
         let (paths, problems) = kubelet.setting("staticPodPath");

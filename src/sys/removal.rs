@@ -126,7 +126,7 @@ struct Level {
 fn tree(parent: BorrowedFd<'_>, shown: &Path, name: &OsStr, entry: &CStr, removal: &mut Removal) {
     let opener = Opener::detect(parent);
     let top = shown.join(name);
-    let mut work = Work { opener, top: &top, removal, stuck: Vec::new(), moved: 0, next: 0 };
+    let mut work = TreeRemoval { opener, top: &top, removal, stuck: Vec::new(), moved: 0, next: 0 };
     let Some(level) = work.open(parent, entry, &top) else { return };
     let mut levels = vec![level];
     while let Some(depth) = levels.len().checked_sub(1) {
@@ -162,7 +162,7 @@ fn tree(parent: BorrowedFd<'_>, shown: &Path, name: &OsStr, entry: &CStr, remova
     }
 }
 
-struct Work<'a> {
+struct TreeRemoval<'a> {
     opener: Opener,
     top: &'a Path,
     removal: &'a mut Removal,
@@ -174,7 +174,7 @@ struct Work<'a> {
     next: u64,
 }
 
-impl Work<'_> {
+impl TreeRemoval<'_> {
     fn path(&self, levels: &[Level], name: &CStr) -> PathBuf {
         let mut path = self.top.to_path_buf();
         path.extend(levels.iter().skip(1).map(|level| OsStr::from_bytes(level.name.to_bytes())));

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 
 use super::report::thresholds;
-use super::rm::{self, Named};
+use super::rm::{self, NamedImages};
 use crate::config::{Config, Via};
 use crate::execute::PreconditionError;
 use crate::execute::editors::Editors;
@@ -100,7 +100,7 @@ struct Work {
     editors: Editors,
     config: Config,
     stores: stores::ScanRequest,
-    named: Named,
+    named: NamedImages,
     containers: Option<(Containers, Plan)>,
     /// `Err`: the reason for which no leak may be deleted.
     leaks: Result<Option<LeakPlan>, String>,
@@ -248,7 +248,7 @@ impl<'a> Gc<'a> {
         }
     }
 
-    fn hints(&self, plan: &Plan, scan: &Scan, named: &Named) -> Vec<String> {
+    fn hints(&self, plan: &Plan, scan: &Scan, named: &NamedImages) -> Vec<String> {
         if self.gc_request.is_gc() {
             Vec::new()
         } else {

@@ -2,7 +2,7 @@
 
 use super::{Gc, Planned, Work, refuse_part, without};
 use crate::app::gc::GcResult;
-use crate::app::rm::{self, Named};
+use crate::app::rm::{self, NamedImages};
 use crate::execute::editors::Editors;
 use crate::execute::{self, ImageFacts, PolicyContext, PreconditionError, images};
 use crate::model::deletion::plan::{Gain, Plan, TargetKind, sum};
@@ -147,7 +147,7 @@ impl Gc<'_> {
             policy_context::warn_unmatched_references(self.command_run.observer, &config, inventory);
         }
         let named = match selection {
-            Selection::Gc { .. } => Named::default(),
+            Selection::Gc { .. } => NamedImages::default(),
             Selection::Rm { references, listed, all_tags } => {
                 let named = rm::named(&scanned.scan, references, listed, *all_tags);
                 named.map_err(|error| if resumed.objects > 0 { error.hint(

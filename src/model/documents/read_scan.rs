@@ -16,7 +16,7 @@ use crate::model::documents::scan_summary::{
 pub fn read_scan(text: &[u8], id: String) -> Result<ComparedScan, String> {
     let document = NodeDocument::read(text)?;
     let places = places(&document)?;
-    let mut entries = Entries { document: &document, places, entries: BTreeMap::new() };
+    let mut entries = SummaryFiller { document: &document, places, entries: BTreeMap::new() };
     for store in &document.stores {
         let place = entries.place(&store.root);
         let bytes = store.bytes;
@@ -87,13 +87,13 @@ fn places<'a>(document: &'a NodeDocument<'_>) -> Result<BTreeMap<&'a str, Arc<Su
     Ok(places)
 }
 
-struct Entries<'a> {
+struct SummaryFiller<'a> {
     document: &'a NodeDocument<'a>,
     places: BTreeMap<&'a str, Arc<SummaryStore>>,
     entries: BTreeMap<Key, SummaryEntry>,
 }
 
-impl Entries<'_> {
+impl SummaryFiller<'_> {
     /// Returns the store of an object.
     fn place(&self, root: &Text<'_>) -> Arc<SummaryStore> {
         self.places

@@ -15,7 +15,7 @@ use super::{
     SubjectKind, UserKind,
 };
 use crate::app::explain::AbsentImage;
-use crate::app::path_usage::{Owned, Owner, Row};
+use crate::app::path_usage::{Owned, Owner, OwnerRow};
 use crate::history::ages::ImageAge;
 use crate::history::story::Story;
 use crate::model::deletion::plan::{Target, TargetKind};
@@ -102,7 +102,7 @@ fn below(scan: &Scan, owned: &Owned) -> BelowDoc {
     }
 }
 
-fn row_below(scan: &Scan, row: &Row) -> ShareRowDoc {
+fn row_below(scan: &Scan, row: &OwnerRow) -> ShareRowDoc {
     let document = match &row.owner {
         Owner::Image(image_ix) => {
             let image = &scan.inventory[*image_ix];

@@ -41,7 +41,7 @@ fn perhaps(engine: &Engine) -> Option<Need> {
 /// A store never uses an image of another store if it has that image itself.
 #[must_use]
 pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
-    let recorded = Recorded::new(snapshot);
+    let recorded = RecordsById::new(snapshot);
     let mut reached = HashSet::new();
     let mut needs: Vec<Need> = Vec::new();
     for image in &snapshot.images {
@@ -99,7 +99,7 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
 /// * with vfs and btrfs, images mounted by `podman image mount`, since these drivers do not create a mount.
 #[must_use]
 pub fn beside_records(snapshot: &Snapshot) -> Vec<Need> {
-    let recorded = LazyCell::new(|| Recorded::new(snapshot));
+    let recorded = LazyCell::new(|| RecordsById::new(snapshot));
     let mut needs: Vec<_> = perhaps(&snapshot.inspection.engine).into_iter().collect();
     for (id, container) in snapshot.inspection.engine.containers() {
         needs.push(recorded.images_of_podman(id, container));
@@ -212,14 +212,14 @@ fn by_podman(container: &PodmanContainer) -> String {
 }
 
 /// The store's records, by id.
-struct Recorded<'a> {
+struct RecordsById<'a> {
     layers: HashMap<&'a str, &'a LayerRecord>,
     image_ids: HashSet<&'a str>,
     images: &'a [ImageRecord],
     containers: HashMap<&'a str, Option<&'a String>>,
 }
 
-impl<'a> Recorded<'a> {
+impl<'a> RecordsById<'a> {
     fn new(snapshot: &'a Snapshot) -> Self {
         Self {
             layers: snapshot.layers.iter().map(|layer| (layer.id.as_str(), layer)).collect(),

@@ -592,7 +592,7 @@ impl<'a> Reader<'a> {
         let mut seen = HashSet::new();
         for process in found {
             let deleted = answers.remove(&process.id).and_then(Result::ok);
-            for Deleted { identity, record, path } in deleted.into_iter().flatten() {
+            for OpenDeleted { identity, record, path } in deleted.into_iter().flatten() {
                 if seen.insert(identity) {
                     emit(record, &path)?;
                 }
@@ -602,13 +602,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-struct Deleted {
+struct OpenDeleted {
     identity: (u64, u64),
     record: ProcRecord,
     path: Vec<u8>,
 }
 
-fn deleted_of(process: &ProcessDirectory, locals: &HashMap<u64, Local>, pulse: &Pulse) -> Vec<Deleted> {
+fn deleted_of(process: &ProcessDirectory, locals: &HashMap<u64, Local>, pulse: &Pulse) -> Vec<OpenDeleted> {
     // The process may end at any moment.
     let Ok(open) = fs::read_dir(process.place.join("fd")) else { return Vec::new() };
     let deleted = open.flatten().take(MAX_FILES).filter_map(|file| {
@@ -639,7 +639,7 @@ fn deleted_of(process: &ProcessDirectory, locals: &HashMap<u64, Local>, pulse: &
             bytes: u64::try_from(facts.st_blocks).unwrap_or(0).saturating_mul(512),
             backing,
         };
-        Some(Deleted { identity: (facts.st_dev, facts.st_ino), record, path: path.to_vec() })
+        Some(OpenDeleted { identity: (facts.st_dev, facts.st_ino), record, path: path.to_vec() })
     });
     deleted.collect()
 }

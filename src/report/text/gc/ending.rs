@@ -120,8 +120,7 @@ fn enough_inodes(document: &GcDoc) -> String {
     let short = document
         .filesystems
         .iter()
-        .filter(|filesystem| filesystem.wanted_inodes > 0)
-        .next()
+        .find(|filesystem| filesystem.wanted_inodes > 0)
         .filter(|filesystem| filesystem.missing_inodes == 0);
     short.map_or_else(String::new, |filesystem| {
         format!(", {}", inodes_free(filesystem, filesystem.inodes_free_after))
