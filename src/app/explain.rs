@@ -41,6 +41,7 @@ pub struct Explanation {
     /// The container, if only podman's database knows it.
     pub lost_container: Option<LostContainer>,
     pub image: Option<ImageExplanation>,
+    /// Plan of a collection, if the object is a container and a runtime answered.
     pub containers: Option<Plan>,
     /// Other images that the records know by the reference; the latest first. Without an object, the answer.
     pub absent: Vec<AbsentImage>,
@@ -114,6 +115,7 @@ names! {
 
 #[derive(Debug)]
 pub struct ImageExplanation {
+    /// Stays of the image in the store, with the present one if that is recorded.
     pub story: Story,
     pub limits: AgeLimits,
     pub rulings: Vec<Ruling>,
@@ -235,6 +237,7 @@ fn volume_path(scan: &Scan, name: &str) -> Option<PathBuf> {
     })
 }
 
+/// Returns the directory of the layer that has the data of a volume of the driver `image`.
 fn volume_directory(scan: &Scan, store: StoreIx, volume: &Volume) -> Option<PathBuf> {
     let kept_by = volume.kept_by.as_ref()?;
     let inventory = &scan.inventory;

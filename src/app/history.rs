@@ -49,7 +49,6 @@ pub struct PastRuns {
     pub origin: HistoryOrigin,
     /// Runs, the newest first.
     pub runs: Vec<RunRow>,
-    /// More runs exist than the query allows.
     pub more: bool,
     /// Runs that are not listed because they did nothing.
     pub quiet: Quiet,

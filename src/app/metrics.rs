@@ -57,7 +57,6 @@ pub struct Gathered {
     pub facts: MetricsData,
     degraded: Vec<Degraded>,
     warnings: Vec<SaveWarning>,
-    /// Number of stores whose figures cannot be read.
     unreadable_stores: usize,
     /// The database exists and cannot be read.
     unreadable: bool,
@@ -135,6 +134,7 @@ impl Gathered {
         self.facts.remembered.stores.iter().map(|store| store.key.root())
     }
 
+    /// Reports what is wrong or missing, and returns the exit code of the command.
     pub fn report(&self, observer: &dyn Observer) -> Exit {
         database::warn_of_saving(observer, &self.degraded, &self.warnings);
         let dir = self.dir.display();

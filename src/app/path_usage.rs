@@ -79,6 +79,7 @@ pub(super) fn owners(
     (owned, below.findings)
 }
 
+/// Returns the mount points of filesystems on other devices below a directory.
 fn mounted_below(dir: &Path) -> Vec<PathBuf> {
     let Ok(mounts) = mounts::read() else { return Vec::new() };
     let above = mounts.iter().filter(|mount| dir.starts_with(&mount.mount_point));

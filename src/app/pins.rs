@@ -185,6 +185,7 @@ pub fn unmatched(config: &Config, database: &Database) -> Result<(Vec<KeyAndPatt
     Ok((patterns.map(|(key, pattern)| (key, pattern.text().to_owned())).collect(), all))
 }
 
+/// Warns of patterns of the configuration that match no image now.
 pub fn warn_unmatched(request: &Request, observer: &dyn Observer, config: &Config) {
     let found = Database::open(request, Access::Read).and_then(|database| unmatched(config, &database));
     // The run itself reports records that cannot be read.

@@ -211,6 +211,7 @@ fn other_names<'a>(image: &'a Image, given: &[String]) -> Vec<&'a str> {
     names.map(String::as_str).collect()
 }
 
+/// The command that removes these names from an image with other names, or the program that can.
 fn untagging(kind: &KindFacts, store: &OwnersStore, id: &ImageId, names: &[String]) -> String {
     let names = names.iter().map(|name| shell_word(name)).collect::<Vec<_>>().join(" ");
     match id.namespace().unwrap_or(CRI_NAMESPACE) {
@@ -223,7 +224,6 @@ fn untagging(kind: &KindFacts, store: &OwnersStore, id: &ImageId, names: &[Strin
     }
 }
 
-/// Maximum number of containers that hints name.
 const MOST_HINTS: usize = 5;
 
 /// Hints for kept images: how to end the use by containers, how to delete images of other programs, and when young

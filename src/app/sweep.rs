@@ -25,7 +25,6 @@ pub struct SweepRequest<'a> {
     pub leaks: LeakRequest,
     /// Delete the leaks that are proven safe to delete.
     pub delete: bool,
-    /// Only show what would be changed.
     pub dry_run: bool,
 }
 

@@ -63,6 +63,7 @@ pub struct Grouped {
 }
 
 impl DiskUsage {
+    /// Returns the number of inodes of all rows but the rest.
     fn inodes(&self) -> u64 {
         let lines = self.lines.iter().map(|line| line.inodes);
         let parts = self.large.iter().chain(&self.outside).map(|part| part.inodes);

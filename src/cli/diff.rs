@@ -19,7 +19,6 @@ use crate::services::error::{Error, Exit};
 /// Scans that are compared by default.
 const BEFORE: &str = "last~1";
 const AFTER: &str = "last";
-/// Maximum size of a scan document.
 const FILE_MIB: u64 = 256;
 
 pub(super) fn run(global: &Global, args: &DiffArgs) -> Result<Exit, Error> {

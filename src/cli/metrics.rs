@@ -130,6 +130,7 @@ fn unused(message: &str, hint: &str) -> Result<(), Error> {
     Err(Error::usage(message).hint(hint))
 }
 
+/// Returns true if the command got far enough to change the metrics.
 fn may_have_changed(done: &Result<Exit, Error>) -> bool {
     match done {
         Ok(_) => true,

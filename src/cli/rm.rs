@@ -14,7 +14,6 @@ use crate::services::gc_request::{GcRequest, ListLine, Selection};
 use crate::services::observer::{Audience, Observer as _};
 use crate::sys::sysroot::Sysroot;
 
-/// Maximum size of a list.
 const MOST_BYTES: u64 = 16 << 20;
 
 /// Name of standard input.

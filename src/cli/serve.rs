@@ -42,6 +42,7 @@ const HEAD_BYTES: usize = 16 << 10;
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
+/// Serves the result of `make` until SIGTERM, SIGINT or SIGHUP.
 pub(super) fn serve(
     observer: &dyn Observer,
     address: &Address,
@@ -160,7 +161,6 @@ async fn accept(listener: &Listener, page: &Arc<Page>, slots: &Arc<Semaphore>) -
     }
 }
 
-/// Handles one request.
 async fn converse(io: impl Read + Write + Unpin, page: Arc<Page>, _slot: OwnedSemaphorePermit) {
     let service = service_fn(|request: Request<Incoming>| {
         let page = Arc::clone(&page);

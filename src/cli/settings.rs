@@ -44,6 +44,7 @@ pub(super) fn read_anyway(flags: &GlobalFlags) -> Result<(Global, Config, Vec<Co
     Ok((global(flags, &config), config, problems))
 }
 
+/// Reads the configuration without any flags; `None` if it is invalid.
 pub(super) fn without_flags(flags: &GlobalFlags) -> Option<Config> {
     let (config, problems) = load(flags, &[]).ok()?;
     problems.is_empty().then_some(config)

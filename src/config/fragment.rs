@@ -165,9 +165,7 @@ impl fmt::Display for Raw<'_> {
     }
 }
 
-/// Syntax of a type in a configuration file.
 pub(super) trait Written: Sized {
-    /// Expected syntax, for error messages.
     const EXPECTED: &'static str;
     /// `true` if the key also accepts `"off"`.
     const OR_OFF: bool = false;

@@ -71,7 +71,6 @@ pub struct Containers {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leaks {
-    /// Leaks that are proven safe are deleted.
     pub delete: bool,
     pub min_age: SignedDuration,
 }

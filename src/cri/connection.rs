@@ -31,6 +31,7 @@ const COMPLETION_POLLS: u32 = 5;
 /// HTTP/2 flow control: number of bytes of an answer that the runtime may send before they are read.
 const WINDOW_BYTES: u32 = 4 << 20;
 
+/// Kind of a call, which decides the effect of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallKind {
     /// A query. It is not sent after a signal, and abandoned when a signal arrives.
@@ -81,7 +82,6 @@ impl Call<'_> {
         self.kind != CallKind::Completion && self.options.is_cancelled()
     }
 
-    /// Returns the error of an abandoned call.
     fn left(self) -> CriProblem {
         if self.kind == CallKind::Query { CriProblem::Cancelled } else { CriProblem::Left }
     }

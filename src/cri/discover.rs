@@ -123,6 +123,7 @@ fn named_by_runtimes(root: &Sysroot) -> Vec<(PathBuf, String)> {
     sockets.filter(|(path, _)| !is_usual(path)).collect()
 }
 
+/// Connects to each candidate and sorts them by whether a runtime answers.
 #[must_use]
 pub fn probe(candidates: Vec<Candidate>, options: &Options) -> Answers {
     let mut answers = Answers::default();

@@ -36,7 +36,6 @@ impl CriError {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CriProblem {
-    /// The socket does not exist.
     #[error("no runtime is running: {0}")]
     NotRunning(String),
     /// The socket exists, but no process listens on it.
@@ -53,7 +52,6 @@ pub enum CriProblem {
     /// The runtime exited, or closed the connection, before it answered. The requested action may have happened.
     #[error("the runtime closed the connection before it answered: {0}")]
     HungUp(String),
-    /// The runtime does not know the call.
     #[error("the runtime does not support this call: {0}")]
     Unimplemented(String),
     /// The socket serves gRPC without CRI.
@@ -68,7 +66,6 @@ pub enum CriProblem {
     /// The runtime refuses because the object is in use.
     #[error("in use: {0}")]
     InUse(String),
-    /// The runtime does not know the object.
     #[error("not found: {0}")]
     NotFound(String),
     /// The answer exceeds layersweep's or the runtime's limit.

@@ -147,6 +147,7 @@ struct ChunkedXfs {
     fd: Arc<OwnedFd>,
 }
 
+/// Units with inodes on filesystems that free inodes by chunk.
 #[derive(Clone, Debug, Default)]
 pub struct InodeChunks {
     /// By `st_dev`.

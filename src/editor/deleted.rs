@@ -14,6 +14,7 @@ pub struct Deleted {
     pub layers: Vec<String>,
     /// Paths of deleted objects without a record.
     pub orphans: Vec<PathBuf>,
+    /// Number of unlinked names, directories included.
     pub removed: u64,
     /// Files that could not be deleted, with the reason. A remaining directory is now an orphan.
     pub failures: Vec<RemovalFailure>,

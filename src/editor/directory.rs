@@ -38,6 +38,7 @@ fn if_exists<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
 }
 
 impl Directory {
+    /// The top directory of a store, as it was opened when the store was discovered.
     pub(super) fn top(root: &Root) -> Result<Self, Fault> {
         let fd = root.directory().map_err(|error| {
             Fault::new("opening", root.path(), Errno::from_io_error(&error).unwrap_or(Errno::IO))

@@ -314,6 +314,7 @@ impl Refusal {
         )
     }
 
+    /// Returns true if a container, an image or a process uses the target.
     fn is_in_use(&self) -> bool {
         matches!(
             self,

@@ -41,7 +41,6 @@ pub enum LayerFlag {
     Unset,
 }
 
-/// Callback with the name of each completed step.
 pub type OnStep = Box<dyn Fn(&'static str) + Send + Sync>;
 
 pub struct Options {
@@ -53,6 +52,7 @@ pub struct Options {
     pub tempdirs: bool,
     /// Reserve files that may be released, from [`ReserveFile::of_store`].
     pub reserve_files: Vec<ReserveFile>,
+    /// Finds the users of the store's images and layers outside its records.
     pub outside: Option<LookOutside>,
     /// Time of the decision to delete, to which ages are counted; `None`: the wall clock.
     pub present: Option<Present>,
@@ -90,7 +90,6 @@ impl fmt::Debug for Options {
     }
 }
 
-/// The operations on one store.
 #[derive(Debug)]
 pub struct Editor {
     pub(super) places: StorePlaces,
@@ -214,6 +213,7 @@ impl Editor {
         }
     }
 
+    /// Releases the reserve files on `filesystem`. Returns true if there was one.
     fn release_reserve_file(&self, filesystem: BorrowedFd<'_>) -> bool {
         let device = device(filesystem);
         let mut is_released = false;

@@ -133,6 +133,7 @@ impl Session<'_> {
         }
     }
 
+    /// Proves that no container has the image mounted as a volume, and that nothing outside the store needs it.
     fn prove_no_volume(&self, image: &ImageRecord) -> Result<(), Error> {
         for container in &self.records.containers {
             if self.has_volume(container, image)? {
@@ -163,6 +164,7 @@ impl Session<'_> {
         directory.map_or_else(|| self.directories[0].path.clone(), |d| d.path().join(&container.id))
     }
 
+    /// Returns true if a container of CRI-O has, or may have, the image mounted as a volume.
     fn has_volume(&self, container: &ContainerRecord, image: &ImageRecord) -> Result<bool, Error> {
         let directory = self.directory_of(container);
         let within = self.editor.places.within();

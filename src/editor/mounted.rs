@@ -27,6 +27,7 @@ pub(super) enum Read {
     Processes,
 }
 
+/// The mounts and processes of the machine as of one moment.
 #[derive(Debug)]
 pub(super) struct UseEvidence {
     mounts: Mounts,
@@ -134,6 +135,7 @@ impl UseEvidence {
         self.mounts.names_below(parent)
     }
 
+    /// Returns true if `word`, a short name, is in an overlay's options.
     pub(super) fn has_overlay_on(&self, word: &str) -> bool {
         self.mounts.has_overlay_on(word)
     }
@@ -163,6 +165,7 @@ impl UseEvidence {
         doubt.map_or(Ok(()), |why| Err(Refusal::MountsUnknown(why)))
     }
 
+    /// The processes, if they were read ([`Read::Processes`]).
     pub(super) fn processes(&self) -> &crate::sys::processes::Processes {
         self.mounts.processes()
     }

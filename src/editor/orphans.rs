@@ -77,7 +77,6 @@ pub struct SetAside<'e> {
     answers: HashMap<PathBuf, OrphanResult>,
 }
 
-/// Result of the proof of one orphan under the locks.
 #[derive(Debug)]
 struct OrphanResult {
     done: Deleted,
@@ -223,6 +222,7 @@ impl Session<'_> {
         Ok(None)
     }
 
+    /// Proves that no record names a directory of the driver, and moves it to the trash with its short names.
     pub(super) fn reclaim_layer_directory(&mut self, dir_index: usize, id: &str) -> Result<(), Error> {
         match self.records.layer(id) {
             // In a split store the layer's record may be for its directory in the other area.

@@ -7,6 +7,7 @@ use crate::stores::containers_storage::records::ImageRecord;
 /// Reads the current needs of other stores. Takes no lock of the store, and is never called under one.
 pub type LookOutside = Box<dyn Fn() -> OutsideNeeds + Send + Sync>;
 
+/// Refuses an image that a user outside the store needs.
 pub(super) fn prove_image_outside(outside: &OutsideNeeds, image: &ImageRecord) -> Result<(), Refusal> {
     prove_known(outside)?;
     match outside.of_image(image) {
@@ -15,6 +16,7 @@ pub(super) fn prove_image_outside(outside: &OutsideNeeds, image: &ImageRecord) -
     }
 }
 
+/// Refuses layers that a user outside the store needs.
 pub(super) fn prove_layers_outside(outside: &OutsideNeeds, ids: &[String]) -> Result<(), Refusal> {
     prove_known(outside)?;
     match ids.iter().find_map(|id| Some((id, outside.of_layer(id)?))) {

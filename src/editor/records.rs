@@ -160,6 +160,7 @@ impl LockedRecords {
     }
 }
 
+/// Appends the parsed records to `into`. Returns the first problem, if there is one.
 fn append<T>(parsed: records::Parsed<T>, into: &mut Vec<T>) -> Option<String> {
     into.extend(parsed.records);
     let problem = parsed.problems.into_iter().next();

@@ -100,6 +100,7 @@ impl Editor {
     }
 }
 
+/// Numbers of layersweep's temporary directories in `parent`/`holder`.
 fn own_trashes(parent: &Directory, holder: &str) -> Result<BTreeSet<String>, Error> {
     let Some(tempdirs) = parent.below(holder)? else { return Ok(BTreeSet::new()) };
     let names = tempdirs.names()?;
@@ -270,6 +271,7 @@ impl Session<'_> {
         lost_layer(name, ids, |layer_ix| self.has_directory(&layers[layer_ix].id))
     }
 
+    /// Returns true if a layer has its directory in the same area as its record.
     fn has_directory(&self, id: &str) -> Result<bool, Error> {
         let dir_index = self.directory_of_layers(self.records.file_of(RecordKind::Layers, id)?);
         Ok(self.directories[dir_index].layers.as_ref().map_or(Ok(false), |layers| layers.has(id))?)
@@ -283,6 +285,7 @@ impl Session<'_> {
         }
     }
 
+    /// Images that have this layer below their own or a mapped top layer.
     fn images_on(&self, lost: &str) -> Vec<ImageRecord> {
         let parents = self.parents();
         let images = self.records.images.iter().filter(|image| {

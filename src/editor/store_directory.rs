@@ -33,6 +33,7 @@ pub(super) struct StoreDirectory {
 }
 
 impl StoreDirectory {
+    /// Opens all directories of a store, the graphroot first.
     pub(super) fn open_all(places: &StorePlaces) -> Result<Vec<Self>, Fault> {
         let imagestores = places.imagestores.iter().map(|root| (root, Role::Imagestore));
         let runroots = places.runroots.iter().map(|root| (root, Role::Runroot));

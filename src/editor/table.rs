@@ -9,7 +9,6 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// Reason for which a record file is not edited.
 #[derive(Debug, thiserror::Error)]
 pub enum TableFault {
     /// It is not a JSON array of objects.

@@ -158,6 +158,7 @@ impl Trash {
         Ok(self.directory.as_ref().map(Directory::names).transpose()?.unwrap_or_default())
     }
 
+    /// Deletes all entries, and then the trash itself.
     pub(super) fn empty(self, layers: Option<&Directory>) -> Result<Removal, Error> {
         let mut all = Removal::default();
         for name in self.entries()? {

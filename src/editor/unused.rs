@@ -73,6 +73,7 @@ impl Session<'_> {
         Ok(self.prove_unreferenced(id)?)
     }
 
+    /// Proves that no layer is built on this one, and that it is the top layer of no image and no container.
     pub(super) fn prove_unreferenced(&self, id: &str) -> Result<(), Refusal> {
         let records = &self.records;
         if let Some(child) = records.layers.iter().find(|layer| layer.parent.as_deref() == Some(id)) {

@@ -69,6 +69,7 @@ pub(super) fn mode_of_records(directory: &Directory, name: &str) -> Result<Mode,
     Ok(Mode::RUSR | Mode::WUSR | (readers & (Mode::RGRP | Mode::ROTH)))
 }
 
+/// Copies the label of `old` to `new` if the filesystem has labels and they differ.
 fn keep_label(old: impl AsFd, new: impl AsFd) -> Result<(), Errno> {
     let Some(wanted) = label(old)? else { return Ok(()) };
     if label(&new)?.as_ref() == Some(&wanted) {

@@ -44,6 +44,7 @@ pub struct CriRemover {
     mounted: HashMap<String, Vec<String>>,
     /// A removal by this remover has made containerd collect its garbage.
     collected: bool,
+    /// The reserve file, released if the runtime has no room to start a removal.
     reserve_file: Option<ReserveFile>,
 }
 
@@ -54,6 +55,7 @@ struct Handle {
     runtime_handler: String,
 }
 
+/// The runtime's answers about its containers and about all images, or about one image.
 #[derive(Debug)]
 struct Answers {
     containers: Vec<RuntimeContainer>,
@@ -312,7 +314,6 @@ fn is_known_user(inventory: &Inventory, container: &RuntimeContainer, image_ix: 
         || inventory.uses_of(image_ix).any(|usage| usage.container.as_ref() == Some(&container.id))
 }
 
-/// A container as the kubelet sees it.
 fn listed(container: &RuntimeContainer, sandboxes: &[RuntimeSandbox], mounted: &[String]) -> ListedContainer {
     let RuntimeContainer { image_id, image_ref, sandbox_id, .. } = container;
     let image_id = if image_id.is_empty() { image_ref } else { image_id };

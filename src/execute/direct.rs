@@ -27,6 +27,7 @@ pub struct DirectRemover<'a> {
 }
 
 impl<'a> DirectRemover<'a> {
+    /// Creates a remover that uses `editors`, and refuses all images while one of `owners` is running.
     #[must_use]
     pub fn new(editors: &'a Editors, owners: &'a Owners) -> Self {
         Self { editors, owners }

@@ -19,7 +19,6 @@ pub struct Editors {
     reserve_files: Vec<ReserveFile>,
 }
 
-/// Reason for which a store is not edited.
 #[derive(Debug)]
 struct Closed {
     why: String,

@@ -33,7 +33,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// filesystem to which other processes write: those are measured once, without waiting.
 const WORTH_WAITING: u64 = 4 << 20;
 
-/// Receives events of a run as they happen.
 pub trait RunObserver {
     /// These targets are about to be proven and moved aside together. Each of them has its turn later
     /// ([`Self::begins`]), or is withdrawn.
@@ -484,6 +483,7 @@ fn in_part(message: &str) -> String {
     format!("partially removed: {message}")
 }
 
+/// Removes the target, and waits until its store confirms the removal.
 fn remove(step: &Step, handler: &mut dyn Handler) -> Answer {
     match handler.remove(step) {
         RemovalResult::Answered(answer) => answer,

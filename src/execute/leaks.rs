@@ -12,6 +12,7 @@ use crate::model::deletion::plan::{Action, Step};
 use crate::model::rules::Rule;
 use crate::model::{Aftermath, Answer, OutcomeKind, Plan, Recipe, RemovalResult};
 
+/// Deletes and repairs `steps`, and returns the plan as it was carried out.
 pub fn run(run: &mut Run<'_>, steps: &[Step], editors: &Editors, min_age: SignedDuration) -> Plan {
     let mut plan = Plan::default();
     let mut leaks = LeakHandler { editors, min_age, batch: &[], set_aside: None };
@@ -116,6 +117,7 @@ impl<'a> LeakHandler<'a> {
     }
 }
 
+/// The orphan of a step, if the step deletes one in the store of `first`.
 fn orphan_of(step: &Step, first: &Step) -> Option<OrphanAt> {
     let leak = step.target.leak.as_ref().filter(|_| step.target.store == first.target.store)?;
     match leak.class.recipe() {

@@ -93,6 +93,7 @@ impl Gauge {
         &self.path
     }
 
+    /// Device number of the filesystem (`st_dev`), if known.
     #[must_use]
     pub fn device(&self) -> Option<u64> {
         rustix::fs::fstat(&self.directory).ok().map(|stat| stat.st_dev)

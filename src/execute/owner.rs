@@ -25,7 +25,6 @@ pub struct Owners {
 /// A runtime that owns a store, or may own it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OwnerPresence {
-    /// It answers, and it owns the store.
     #[error("{runtime} is running on {endpoint} and owns the store {}", root.display())]
     Answers { runtime: String, endpoint: String, root: PathBuf },
     /// A runtime is running, but its store is unknown.
@@ -101,6 +100,7 @@ impl Owners {
     }
 }
 
+/// Returns true if no runtime with a store of containers/storage listens on the socket.
 fn is_absent(error: &CriError) -> bool {
     matches!(
         error.problem,

@@ -167,6 +167,7 @@ names! {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageAge {
+    /// Time of the first detection, as far as it is proven.
     pub first_detected: Timestamp,
     pub detection: FirstDetection,
     /// Time at which a container of the image was last seen; `None`: never.

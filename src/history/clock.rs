@@ -15,7 +15,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::sys::clock::{ClockReading, Leap};
 
-/// Stored state of the last reading of the clocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClockState {
     pub record_time: Timestamp,

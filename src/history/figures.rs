@@ -145,7 +145,6 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
     stores.collect()
 }
 
-/// Returns the bytes of a store by owner.
 fn by_owner(keys: &GroupKeys<'_>, fair: &Fair) -> BTreeMap<String, u64> {
     let owners = refs::groups(keys, fair).into_iter().map(|group| match group.kind {
         GroupKind::Group => (group.name, group.bytes),

@@ -15,6 +15,7 @@ pub const DATABASE: &str = "layersweep.db";
 /// Maximum length of a database, and of a log, that is copied. Retention keeps the database under 50 MiB.
 const MAX_COPY: u64 = 512 << 20;
 
+/// Suffixes of the files that SQLite keeps beside a database.
 pub(super) const SIDECARS: [&str; 3] = ["-wal", "-shm", "-journal"];
 
 #[derive(Debug)]

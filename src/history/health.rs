@@ -17,7 +17,6 @@ use crate::model::text::display::shell_word;
 /// last block is used.
 const FULL: u64 = 128 << 10;
 
-/// Reason why the records cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A newer layersweep wrote the database. Nothing was written to it.
@@ -55,11 +54,7 @@ pub enum Degraded {
     NotWritable { path: PathBuf, cause: String },
     /// Another run held the lock for longer than this one waits.
     #[error("the records are locked by {holder} ({})", path.display())]
-    Locked {
-        /// The lock file or database.
-        path: PathBuf,
-        holder: StateLockHolder,
-    },
+    Locked { path: PathBuf, holder: StateLockHolder },
     /// No space or no inodes are left, or a quota is used up.
     #[error("no space left on the disk that holds {}", path.display())]
     DiskFull { path: PathBuf },

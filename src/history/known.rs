@@ -27,11 +27,8 @@ pub struct Life {
     pub names: Vec<String>,
     /// The configuration protected the image when it was last seen.
     pub pinned: bool,
-    /// Bytes that the image reached.
     pub total_bytes: u64,
-    /// Bytes that only this image reached.
     pub exclusive_bytes: u64,
-    /// Bytes that its deletion would have freed.
     pub frees_bytes: u64,
     /// Size that the runtime's tools printed.
     pub listed_bytes: Option<u64>,
@@ -168,7 +165,6 @@ pub fn clock(from: &Connection) -> rusqlite::Result<Option<ClockState>> {
         .optional()
 }
 
-/// Loads all present images.
 pub fn images(from: &Connection) -> rusqlite::Result<KnownImages> {
     let rows = store_rows(from)?;
     let lives = select_lives(from, &rows, "WHERE gone_since IS NULL", [])?;

@@ -67,12 +67,10 @@ impl fmt::Display for StateLockHolder {
     }
 }
 
-/// Reason why a lock was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     #[error("{} is locked by {holder}", path.display())]
     Held { path: PathBuf, holder: StateLockHolder },
-    /// The lock file cannot be created or locked.
     #[error("locking {}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
 }

@@ -135,6 +135,7 @@ struct StoreRow {
 }
 
 impl Writer<'_> {
+    /// Finds or adds the scanned stores, except those that a later scan has recorded, and records that they were seen.
     fn stores(&self) -> rusqlite::Result<Vec<StoreRow>> {
         // An object created during the scan may be newer than what the scan saw, so the start of the scan counts.
         let wall = micros(self.scan.taken_at);

@@ -65,7 +65,6 @@ pub(super) fn refuse(directory: &StateDirectory, found: u32) -> Result<(), Error
     if found > known { Err(Error::Newer { path, found, known }) } else { Ok(()) }
 }
 
-/// Extent of the checks before a database is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Check {
     /// No checks: this process has checked the database before, and no other process has written to it since.

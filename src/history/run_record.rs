@@ -22,6 +22,7 @@ pub struct RunRecord {
     pub end: Option<RunEnd>,
 }
 
+/// A deletion or a failed attempt, with consequences for later runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunEntry {
     pub deletion: DeletionRow,

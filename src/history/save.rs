@@ -19,7 +19,6 @@ pub struct Saved {
     pub recorded: Option<Timestamp>,
     /// Number of queued runs that were saved too.
     pub caught_up: usize,
-    /// Reasons why the scan was not saved.
     pub degraded: Vec<Degraded>,
     pub warnings: Vec<SaveWarning>,
 }

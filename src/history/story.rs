@@ -11,7 +11,6 @@ use super::values::{from_json, store};
 use crate::model::StoreId;
 use crate::model::text::{path_text, reference};
 
-/// An image of the records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Story {
     pub store: StoreId,

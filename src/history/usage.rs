@@ -233,7 +233,6 @@ pub fn series(
     Ok(series)
 }
 
-/// Returns all filesystems with a series.
 pub fn filesystems(connection: &Connection) -> rusqlite::Result<Vec<KnownFilesystem>> {
     connection
         .prepare_cached("SELECT * FROM filesystems ORDER BY mount, last_seen DESC, id")?
@@ -241,6 +240,7 @@ pub fn filesystems(connection: &Connection) -> rusqlite::Result<Vec<KnownFilesys
         .collect()
 }
 
+/// Returns the mount point among `known` that contains `path`, which is the longest prefix.
 #[must_use]
 pub fn mount_of<'a>(known: &'a [KnownFilesystem], path: &Path) -> Option<&'a str> {
     let above = known.iter().map(|known| known.mount.as_str()).filter(|mount| path.starts_with(mount));

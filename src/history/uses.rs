@@ -34,7 +34,6 @@ struct UsingContainer {
 }
 
 impl Uses {
-    /// Returns the uses that a scan saw.
     pub(super) fn of(scan: &ScanRun<'_>) -> Self {
         let (inventory, recorded) = (scan.inventory, Recorded::of(scan.inventory));
         let images = (0..inventory.images.len()).map(ImageIx::from);

@@ -58,7 +58,6 @@ pub(super) fn from_json<T: serde::de::DeserializeOwned>(
     serde_json::from_str(row.get_ref(column)?.as_str()?).map_err(damaged)
 }
 
-/// Returns the error of a value that cannot be parsed.
 pub(super) fn damaged(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(0, Type::Text, cause.into())
 }

@@ -14,7 +14,6 @@ use serde::{Serialize, Serializer};
 
 use crate::model::text::display::two_decimals;
 
-/// A layer as a manifest describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerBlob {
     pub digest: String,
@@ -64,7 +63,6 @@ impl Ratio {
     /// Usual ratio of gzip for distributions and programs, for a store without layers of known sizes.
     const USUAL: Self = Self { mean: 2.5, low: 1.5, high: 3.5, layers: 0 };
 
-    /// Computes the ratio of the store's layers.
     #[must_use]
     pub fn of(contents: &StoreContents) -> Self {
         let mut seen = HashSet::new();

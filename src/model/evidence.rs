@@ -17,6 +17,7 @@ pub struct Evidence {
 }
 
 names! {
+    /// Part of an image that a piece of evidence dates.
     EvidenceKind {
         /// The store's record of the image, if it contains the time when the record was made.
         ImageRecord = "image-record",

@@ -250,12 +250,10 @@ impl Inventory {
         position.map(ImageIx::from)
     }
 
-    /// Returns the uses from elsewhere that name an image.
     pub fn uses_of(&self, image: ImageIx) -> impl Iterator<Item = &Use> {
         self.uses.iter().filter(move |user| user.images.contains(&image))
     }
 
-    /// Returns the manifest lists that contain an image.
     pub fn lists_of(&self, image: ImageIx) -> impl Iterator<Item = ImageIx> {
         self.lists.iter().filter(move |list| list.members.contains(&image)).map(|list| list.image)
     }
@@ -328,7 +326,6 @@ pub struct Use {
     /// Id of a container whose volumes a runtime lists as well.
     pub container: Option<String>,
     pub images: Vec<ImageIx>,
-    /// Nodes that it needs.
     pub holds: Vec<NodeIx>,
     /// An image or container of the inventory, in another store, already keeps these nodes for it.
     pub is_listed: bool,

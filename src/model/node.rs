@@ -51,6 +51,7 @@ impl NodeKind {
         matches!(self, Self::Layer | Self::Snapshot | Self::Blob)
     }
 
+    /// Returns the kind of a layer in documents: a cached layer is a layer.
     #[must_use]
     pub fn of_layer(self) -> Self {
         match self {

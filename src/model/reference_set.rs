@@ -45,7 +45,6 @@ impl ReferenceSet {
         &self.file
     }
 
-    /// Returns the number of references, as written.
     #[must_use]
     pub fn count(&self) -> usize {
         self.references.len()

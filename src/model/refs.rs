@@ -251,6 +251,7 @@ impl Refs {
         &self.reach[self.position(root)]
     }
 
+    /// Returns whether the sizes of everything that a root reaches are known.
     #[must_use]
     pub fn is_measured(&self, inventory: &Inventory, root: Root) -> bool {
         let mut layers = self.reach(root).iter().filter_map(|node| inventory[*node].layer.as_ref());

@@ -16,6 +16,7 @@ names! {
         StaticPod = "static-pod",
         Quadlet = "quadlet",
         PullInProgress = "pull-in-progress",
+        /// One of the protected patterns matches a name of it.
         ProtectedName = "protected-name",
         ProtectedLabel = "protected-label",
         /// It is one of the newest images of its repository, which are kept.

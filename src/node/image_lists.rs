@@ -32,7 +32,6 @@ pub struct WantedImage {
 }
 
 impl WantedImage {
-    /// Creates an image of which only the reference is known.
     #[must_use]
     pub fn named(reference: &str) -> Self {
         Self { name: reference.to_owned(), ..Self::default() }

@@ -38,7 +38,6 @@ const DISTRIBUTIONS: [&str; 2] = ["/etc/rancher/k3s/config.yaml", "/etc/rancher/
 /// Units that contain the arguments given to the installer of k3s.
 const UNITS_OF_K3S: [&str; 2] = ["/etc/systemd/system/k3s.service", "/etc/systemd/system/k3s-agent.service"];
 
-/// Default data directories of k3s and RKE2.
 const DATA_DIRS: [(&str, &str); 2] =
     [("/var/lib/rancher/k3s", "k3s' default"), ("/var/lib/rancher/rke2", "RKE2's default")];
 
@@ -104,7 +103,6 @@ pub struct Kubelet {
     pub configs: Vec<SettingsFile>,
     /// Files whose flags cannot be parsed. They count as files without flags.
     pub misread: Vec<Problem>,
-    /// Files and directories that exist but could not be read.
     pub unreadable: Vec<(PathBuf, io::Error)>,
 }
 

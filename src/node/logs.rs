@@ -33,7 +33,6 @@ pub struct LogSize {
     pub newest: Option<Timestamp>,
 }
 
-/// Symlink to a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     pub name: OsString,
@@ -41,7 +40,6 @@ pub struct Link {
     pub path: PathBuf,
     /// Target as written, unresolved.
     pub target: PathBuf,
-    /// The target does not exist.
     pub dangling: bool,
 }
 
@@ -84,7 +82,6 @@ pub fn links(root: &Sysroot, places: &KubeletPlaces) -> io::Result<Vec<Link>> {
     Ok(links)
 }
 
-/// Checks for a symlink whose target does not exist.
 #[must_use]
 pub fn is_dangling(path: &Path) -> bool {
     let is_link = std::fs::symlink_metadata(path).is_ok_and(|facts| facts.is_symlink());

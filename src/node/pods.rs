@@ -33,7 +33,6 @@ pub enum UnknownPods {
     /// None of the kubelet's possible directories exists.
     #[error("no directory of pods in {}", list(.0))]
     NoKubelet(Vec<PathBuf>),
-    /// The directory exists but cannot be read.
     #[error("{} cannot be read", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
     /// The directory exists, but belongs to another kubelet than the one that runs pods here.

@@ -91,7 +91,6 @@ pub fn pulled(root: &Sysroot, configured: Option<&Path>) -> Vec<Pulled> {
 pub struct Pulls {
     /// The images, by the references in the pods.
     pub images: Vec<NamedImage>,
-    /// Intents that could not be read or parsed.
     pub findings: Vec<Finding>,
 }
 

@@ -36,7 +36,6 @@ const MAX_BYTES: u64 = 1 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TimerState {
-    /// The unit does not exist.
     Missing,
     /// The unit is masked: this file is empty or a dangling symlink.
     Masked(PathBuf),
@@ -109,6 +108,7 @@ fn runs(line: &str, command: &str) -> bool {
         && line.split_whitespace().any(|word| word == command)
 }
 
+/// Returns the files of [`HOLDS`] that exist, with their modification times.
 #[must_use]
 pub fn holds(root: &Sysroot) -> Vec<(PathBuf, Option<SystemTime>)> {
     let mut holds = Vec::new();

@@ -107,7 +107,6 @@ pub struct Protect {
     pub crio_stores: Vec<PathBuf>,
     pub static_pods: Vec<NamedImage>,
     pub quadlets: Vec<Quadlet>,
-    /// Images that pod sandboxes are created from.
     pub sandboxes: Vec<NamedImage>,
     pub pulling: Vec<NamedImage>,
     /// Rules whose images are unknown, because a file could not be read; only for commands that delete nothing.

@@ -19,7 +19,6 @@ use crate::policy::input::FullFilesystem;
 pub struct LeakRequest {
     /// Classes to list; empty for all.
     pub classes: Vec<LeakClass>,
-    /// Minimum age of a leak that is deleted.
     pub min_age: SignedDuration,
     pub repair: Vec<LeakClass>,
 }
@@ -47,7 +46,6 @@ pub enum KeepReason {
     ByHand,
     /// It is too young; its age, if known.
     Young(Option<SignedDuration>),
-    /// An object that is kept needs it.
     Needed(String),
     /// layersweep may not change its store, for this reason.
     Store(String),
@@ -110,7 +108,6 @@ impl LeakPlan {
         sum(self.turns().map(|entry| entry.gain(inventory)))
     }
 
-    /// Returns the deletions and repairs in their order.
     #[must_use]
     pub fn steps(&self, inventory: &Inventory) -> Vec<Step> {
         let steps = self.turns().map(|entry| {
@@ -252,6 +249,7 @@ fn name_of(inventory: &Inventory, root: Root) -> String {
     }
 }
 
+/// Returns the reason why a leak is kept and what to do about it, as a clause for people.
 #[must_use]
 pub fn reason(leak: &Leak, stay: &KeepReason, min_age: SignedDuration) -> String {
     match stay {

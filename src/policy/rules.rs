@@ -19,6 +19,7 @@ use crate::policy::input::{Input, NotRepullable, Protect, Quadlet};
 /// thereby wanted, and a list has no labels.
 const NOT_FOR_MEMBERS: [Rule; 3] = [Rule::OutOfReach, Rule::BackingOff, Rule::ProtectedLabel];
 
+/// Applies the rules to the images of an inventory.
 #[derive(Debug)]
 pub struct Judge<'a> {
     input: Input<'a>,

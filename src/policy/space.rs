@@ -19,7 +19,6 @@ pub struct Thresholds {
     pub low: u8,
 }
 
-/// Thresholds in bytes available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeFloor {
     /// Number of available bytes below which deletion starts.

@@ -37,7 +37,6 @@ const START: &str = "start CRI-O while there is room, as now: after its unclean 
 pub(crate) const WHILE_IT_RUNS: &str = "run `layersweep gc --via direct --while-runtime-runs -y`, which edits the \
     store itself, under its locks; create no pods meanwhile";
 
-/// Returns true if CRI-O has ever run on this system.
 pub(crate) fn has_run(sysroot: &Sysroot) -> bool {
     STATE.iter().any(|path| sysroot.resolve(Path::new(path)).is_ok())
 }
@@ -92,6 +91,7 @@ pub(crate) fn was_unclean(sysroot: &Sysroot, file: &Path) -> bool {
         && sysroot.resolve(file).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
 }
 
+/// Returns a store of this node whose filesystem has no room for a repair.
 pub(crate) fn full_store(sysroot: &Sysroot) -> Option<PathBuf> {
     let stores =
         config::discover(sysroot, &Environment::of_process(sysroot), &RunningPrograms::default()).stores;

@@ -26,7 +26,6 @@ pub enum Exit {
     NotReached = 4,
     /// Nothing was done: another run holds the lock, a listing was partial, or a precondition is not proven.
     Refused = 5,
-    /// No store found.
     NoStore = 10,
 }
 
@@ -103,7 +102,6 @@ impl Error {
         self
     }
 
-    /// Sets the source of the error.
     #[must_use]
     pub fn caused_by(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.source = Some(Box::new(source));

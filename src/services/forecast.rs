@@ -11,7 +11,6 @@ use crate::policy::forecast::{Forecast, FreedAt, UsageReading, forecast};
 use crate::services::database::Database;
 use crate::services::request::Request;
 
-/// Maximum age of the readings that a forecast uses.
 const SINCE: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// Returns a forecast for each of the filesystems, or `None` where the records do not allow one. Records of another

@@ -76,6 +76,7 @@ impl Interrupted<'_> {
     }
 }
 
+/// Returns true if the directory of one of the image's layers is missing.
 fn lacks_a_layer(inventory: &Inventory, image: &Image) -> bool {
     let leaks = inventory.leaks.iter().filter(|leak| leak.store == image.store);
     let mut missing = leaks.filter(|leak| leak.class == LeakClass::LayerNoDir);

@@ -309,7 +309,6 @@ const LEAST_NAMED: u64 = 1 << 20;
 
 /// Returns the largest parts in words; an empty string if no part is large enough.
 pub(crate) fn largest(parts: &[Part]) -> String {
-    /// Maximum number of parts in one sentence.
     const NAMED: usize = 3;
     let named =
         parts.iter().filter(|part| part.bytes >= LEAST_NAMED).take(NAMED).map(|part| match &part.path {

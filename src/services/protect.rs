@@ -120,6 +120,7 @@ impl FromNode {
         .collect()
     }
 
+    /// Sets the protections of the node's files in `protect`, replacing those of an earlier reading.
     pub fn apply(&self, protect: &mut Protect) {
         protect.static_pods.clone_from(&self.static_pods);
         protect.quadlets.clone_from(&self.quadlets);

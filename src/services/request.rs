@@ -16,7 +16,6 @@ use crate::sys::sysroot::Sysroot;
 pub struct Request {
     /// Graphroots of containers/storage. If no store is named, stores are discovered.
     pub graphroots: Vec<PathBuf>,
-    /// Runroot of the named graphroot.
     pub runroot: Option<PathBuf>,
     /// Root directories of containerd, for example `/var/lib/containerd`.
     pub containerd_roots: Vec<PathBuf>,
@@ -43,6 +42,7 @@ pub struct Request {
 }
 
 impl Request {
+    /// Returns true if stores are named on the command line or in the configuration.
     pub fn has_stores(&self) -> bool {
         !self.graphroots.is_empty() || !self.containerd_roots.is_empty()
     }

@@ -78,7 +78,6 @@ impl NoRuntime {
         }
     }
 
-    /// Returns the error with this hint.
     pub(crate) fn into_error(self, can_edit: bool) -> Error {
         let hint = self.hint(can_edit);
         self.error.hint(hint)
@@ -134,6 +133,7 @@ pub fn hint(problem: &CriProblem) -> Remedy {
     .into()
 }
 
+/// Returns true if the problem proves that no usable runtime listens on the socket.
 fn is_absent(problem: &CriProblem) -> bool {
     matches!(
         problem,
@@ -185,9 +185,7 @@ pub fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<C
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeRuntime {
-    /// This answering candidate.
     Answering(usize),
-    /// This silent candidate may be the runtime.
     Unclear(usize),
     /// Several candidates answer, and the node's files do not name exactly one of them.
     Several,

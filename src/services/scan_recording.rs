@@ -89,7 +89,6 @@ fn outside(
     by_kind
 }
 
-/// Records the scan that `state` was opened for.
 pub(crate) struct ScanRecording<'a> {
     pub request: &'a Request,
     pub state: &'a mut State,

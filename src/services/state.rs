@@ -50,7 +50,6 @@ impl Purpose {
     }
 }
 
-/// Knowledge of the database before a scan.
 #[derive(Debug)]
 pub struct State {
     pub directory: StateDirectory,
@@ -59,7 +58,6 @@ pub struct State {
     pub(crate) known: KnownImages,
     /// Direct deletions of images that killed runs had begun.
     pub(crate) begun: Vec<DeletionRow>,
-    /// Images that earlier runs could not delete.
     pub(crate) back_offs: HashMap<(StoreId, String), BackOff>,
     /// The last `gc` before this run failed; false if unknown.
     pub(crate) last_gc_failed: bool,

@@ -25,6 +25,7 @@ fn sees_all(request: &Request) -> bool {
     request.trust_pid_namespace || namespaces::sees_all_processes()
 }
 
+/// Refuses to change stores if a process that uses one may be invisible.
 pub(crate) fn check_namespace(request: &Request) -> Result<(), Error> {
     if sees_all(request) {
         return Ok(());

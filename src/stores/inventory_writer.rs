@@ -24,11 +24,9 @@ pub struct InventoryWriter<'a> {
     pub root_costs: &'a [(FilesystemIx, CostModel)],
     /// Mount points that are in use now.
     pub mounts: &'a [PathBuf],
-    /// True if the labels of images are read.
     pub labels: bool,
     /// The only image whose files are read; `None`: those of all images.
     pub image: Option<&'a str>,
-    /// True if the origins of images are read.
     pub origins: bool,
     pub blobs: bool,
     pub present: &'a Present,
@@ -60,7 +58,6 @@ impl<'a> InventoryWriter<'a> {
 }
 
 impl InventoryWriter<'_> {
-    /// Returns true if the labels of the image with this id are read.
     pub(super) fn reads_labels_of(&self, id: &str) -> bool {
         self.labels && self.image.is_none_or(|image| image == id)
     }

@@ -77,7 +77,6 @@ impl LentObjects {
         &self.images
     }
 
-    /// Returns the images that `reference` may mean.
     pub(super) fn images_of(&self, inventory: &Inventory, reference: &str) -> Vec<ImageIx> {
         images_of(&self.images, inventory, reference)
     }

@@ -36,7 +36,6 @@ pub struct Located {
     store: Option<(StoreIx, PathBuf)>,
 }
 
-/// Reasons why a reference could not be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {
     #[error("no image, layer, container or path matches {reference:?}{}", too_short(reference))]
@@ -99,7 +98,6 @@ fn unambiguous(scan: &Scan, subject: Subject) -> String {
     format!("name its store, as {flag} {}", shell_word(&store.root.to_string_lossy()))
 }
 
-/// Returns true if a reference is a path.
 #[must_use]
 pub fn is_path(reference: &str) -> bool {
     matches!(reference, "." | "..") || ["/", "./", "../"].iter().any(|start| reference.starts_with(start))
@@ -391,6 +389,7 @@ fn owner_of(scan: &Scan, node: NodeIx) -> Subject {
     }
 }
 
+/// Returns the store that contains a path inside the sysroot, and the path below its root.
 fn inside_sysroot(scan: &Scan, path: &Path) -> Option<(StoreIx, PathBuf)> {
     let mut stores = scan.inventory.stores.iter().enumerate().filter_map(|(position, store)| {
         let below = path.strip_prefix(scan.sysroot.display(&store.root)).ok()?;

@@ -92,7 +92,6 @@ impl Measurement {
         shares::share_chunks(&self.chunks, inventory, nodes);
     }
 
-    /// Returns the stores as they were when they were measured.
     pub(super) fn take_readings(&mut self) -> Vec<Box<dyn Store>> {
         std::mem::take(&mut self.readings)
     }
@@ -313,7 +312,6 @@ impl Measurement {
         fresh
     }
 
-    /// Returns the open directories of all stores.
     fn within(&self) -> Within {
         let mut all = Within::default();
         for within in self.readings.iter().filter_map(|reading| reading.within()) {

@@ -16,7 +16,6 @@ pub struct Descriptor {
 /// A blob that refers to other blobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Document {
-    /// An index or manifest list.
     Index(Vec<Descriptor>),
     Manifest {
         /// `None` for an artifact's manifest without a config.

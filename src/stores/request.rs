@@ -15,7 +15,6 @@ use crate::sys::sysroot::Sysroot;
 
 #[derive(Clone, Debug)]
 pub struct ScanRequest {
-    /// Root that all paths are relative to.
     pub sysroot: Sysroot,
     /// Named graphroots. If no store of any kind is named, all stores are found.
     pub graphroots: Vec<PathBuf>,
@@ -126,7 +125,6 @@ pub struct Effort {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
-    /// A named path is not a store.
     #[error("{} {}", path.display(), if *exists { "contains no image store" } else { "does not exist, or is not mounted" })]
     NotAStore {
         path: PathBuf,
@@ -136,7 +134,6 @@ pub enum ScanError {
     },
     #[error("reading the store {}", path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
-    /// No store was found.
     #[error("no image store found{}; looked in {}", below(sysroot.as_deref()), join(looked))]
     NoneFound {
         /// The mounted root that was searched; `None` for the running system.

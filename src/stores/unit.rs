@@ -8,6 +8,7 @@ use crate::disk::TreeScope;
 use crate::model::NodeIx;
 use crate::sys::quiet::DirectoryEntry;
 
+/// Entries of each directory that was listed, by its path.
 pub type DirectoryListing = BTreeMap<PathBuf, Vec<DirectoryEntry>>;
 
 /// A tree to walk: position of its root, path below that root, part of the tree.

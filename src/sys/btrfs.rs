@@ -42,6 +42,7 @@ const RAID10: u64 = 1 << 6;
 const RAID1C3: u64 = 1 << 9;
 const RAID1C4: u64 = 1 << 10;
 
+/// Number of copies of each byte that a btrfs keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copies {
     pub data: u32,

@@ -31,6 +31,7 @@ pub struct Leap {
     pub by: i64,
 }
 
+/// Present time, against which dates on the disk are measured.
 #[derive(Clone, Debug)]
 pub struct Present {
     now: Timestamp,

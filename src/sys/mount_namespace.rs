@@ -71,7 +71,6 @@ fn owner_of_mounts(mounts: &fs::File) -> Option<Who> {
     }
 }
 
-/// Returns the mount namespace of a thread.
 fn from_pidfd(thread: u32) -> rustix::io::Result<fs::File> {
     /// `PIDFD_GET_MNT_NAMESPACE` of `ioctl_pidfd(2)`, since version 6.11.
     const GET_MOUNTS: GetNamespace<0xff, 3> = GetNamespace;

@@ -109,7 +109,6 @@ impl Processes {
         Self::query(ProcessFacts { files: true, ways: Some(ways), ..ProcessFacts::default() })
     }
 
-    /// Reads the arguments of kubelets too.
     pub fn read_with_kubelet() -> io::Result<Self> {
         Self::query(ProcessFacts { files: true, arguments: true, ..ProcessFacts::default() })
     }
@@ -131,7 +130,6 @@ impl Processes {
         Ok(if has_files { processes.with_kernel() } else { processes })
     }
 
-    /// Adds the files that the kernel has open.
     pub(super) fn with_kernel(mut self) -> Self {
         match kernel_files::read() {
             Ok(files) => self.all.extend(files.into_iter().map(|(name, path)| Process {
@@ -178,7 +176,6 @@ impl Processes {
         }
     }
 
-    /// Returns a process in a control group named after `id`.
     #[must_use]
     pub fn in_group_of(&self, id: &str) -> Option<&Process> {
         self.all.iter().find(|process| cgroups::is_in(&process.group, id))
@@ -235,7 +232,6 @@ impl Processes {
         all.filter(|process| KUBELETS.contains(&process.name.as_str()) && !process.arguments.is_empty())
     }
 
-    /// Returns a process whose program has one of `names`.
     #[must_use]
     pub fn running(&self, names: &[&str]) -> Option<&Process> {
         self.all.iter().find(|process| names.contains(&process.name.as_str()))

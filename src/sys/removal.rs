@@ -31,12 +31,10 @@ pub struct Removal {
     pub removed: u64,
     /// Entries that could not be removed, with the reason; at most 20.
     pub failures: Vec<RemovalFailure>,
-    /// Number of further failures.
     pub more_failures: u64,
     pub interrupted: bool,
 }
 
-/// Entry that could not be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemovalFailure {
     pub path: PathBuf,
@@ -166,7 +164,6 @@ struct TreeRemoval<'a> {
     opener: Opener,
     top: &'a Path,
     removal: &'a mut Removal,
-    /// Entries of the top directory that could not be removed.
     stuck: Vec<CString>,
     /// Number of directories that were moved up since the top directory was last listed.
     moved: usize,

@@ -72,7 +72,6 @@ impl Root {
         self.fd.as_fd()
     }
 
-    /// Returns the directory, opened for listing.
     pub fn directory(&self) -> io::Result<OwnedFd> {
         let opener = Opener::detect(self.fd());
         Ok(opener.beneath(self.fd(), Path::new(""), DIRECTORY, false)?)
@@ -89,7 +88,6 @@ impl Root {
         (self.device, self.inode)
     }
 
-    /// Returns the uid of its owner.
     #[must_use]
     pub fn owner(&self) -> u32 {
         self.way.steps.last().map_or(0, |step| step.uid)

@@ -71,6 +71,7 @@ impl Syncing {
         }
     }
 
+    /// Waits for the end, until a deadline or a signal.
     pub fn wait(&mut self, until: Instant) -> io::Result<()> {
         loop {
             if let Some(outcome) = self.outcome() {

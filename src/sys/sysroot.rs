@@ -108,6 +108,7 @@ impl Sysroot {
         lookup::by_components(path, |inside| lookup::below(&self.root, inside))
     }
 
+    /// Opens the directory that [`Self::resolve`] returns.
     pub fn open(&self, path: &Path) -> io::Result<Root> {
         if !self.is_foreign() {
             let path = std::path::absolute(path)?;
@@ -181,7 +182,6 @@ impl Sysroot {
         }
     }
 
-    /// Opens any file as a handle, and returns it with its path on this system.
     fn handle(&self, path: &Path) -> io::Result<(Arc<OwnedFd>, PathBuf)> {
         if !self.is_foreign() {
             return self.find(path);

@@ -99,6 +99,7 @@ pub(super) fn patterns(node: &Node<'_>) -> Vec<Check> {
     }
 }
 
+/// Checks that the free space that is configured for `gc` exists on each filesystem with images.
 pub(super) fn free_space(node: &Node<'_>) -> Vec<Check> {
     let Some(scan) = node.scan() else { return Vec::new() };
     let findings = thresholds::impossible(node.config, scan).into_iter();

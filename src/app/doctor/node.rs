@@ -111,6 +111,7 @@ impl<'a> Node<'a> {
         self.scan.as_ref().ok()
     }
 
+    /// Returns true for another machine's disk, where nothing runs.
     pub(super) fn is_foreign(&self) -> bool {
         self.stores.sysroot.is_foreign()
     }

@@ -143,6 +143,7 @@ pub(super) fn clock(node: &Node<'_>) -> Vec<Check> {
     checks
 }
 
+/// Checks the files that reserve space for a deletion on a full disk.
 pub(super) fn reserve_files(node: &Node<'_>) -> Vec<Check> {
     let scan = node.scan().filter(|_| !node.is_foreign());
     let files = scan.map(|scan| reserve::of_all(scan, &node.directory)).unwrap_or_default();

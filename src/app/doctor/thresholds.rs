@@ -119,6 +119,7 @@ pub(super) fn age(settings: &CheckedSettings<'_>) -> Vec<Check> {
     vec![Check::note(kubelet_age.source(), message)]
 }
 
+/// Returns the lowest hard and the lowest soft eviction threshold on a disk.
 fn first_evictions(kubelet: &KubeletThresholds, disk: &Disk, of: Counted) -> Vec<Threshold> {
     let evictions = evictions(kubelet, disk);
     let mut lowest = Vec::new();

@@ -13,7 +13,6 @@ use rustix::fs::{Mode, OFlags};
 use crate::model::text::display::shell_word;
 
 const DOCUMENT_MIB: u64 = 256;
-/// First bytes of a file that gzip made.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const BUFFER: usize = 1 << 18;
 

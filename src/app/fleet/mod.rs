@@ -18,7 +18,6 @@ use crate::model::documents::reader::NodeDocument;
 use crate::services::error::Error;
 use documents::{Documents, Position, Source};
 
-/// Maximum number of listed documents that could not be read.
 const LISTED_PROBLEMS: usize = 100;
 
 #[derive(Debug)]
@@ -29,7 +28,6 @@ pub struct Merged {
     /// Documents that do not count because a newer one is of the same node.
     pub older: u64,
     pub nodes_with_older: u64,
-    /// Number of documents that could not be read.
     pub unread: u64,
     pub problems: Vec<UnreadDocument>,
 }
@@ -97,7 +95,6 @@ struct Round {
     sums: FleetSums,
     documents: u64,
     unread: u64,
-    /// The first documents that could not be read.
     problems: BTreeMap<Position, String>,
     newest: HashMap<Box<str>, (Timestamp, Position)>,
     older: HashSet<Position>,

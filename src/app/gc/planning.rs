@@ -92,6 +92,7 @@ impl Gc<'_> {
         Ok(Planned { result, is_unfinished, work, deleter })
     }
 
+    /// Warns of filesystems that lack inodes, if this run deletes nothing to free any.
     fn warn_of_inodes(&self, result: &GcResult, scan: &mut Scan) {
         let may_lack_inodes = self.gc_request.is_gc()
             && result.plan.steps.is_empty()

@@ -93,6 +93,7 @@ pub(super) fn changes(database: &Database, scan: &Scan) -> Result<Vec<Changes>, 
     Ok(changes)
 }
 
+/// Returns the scans to compare with, the newest first.
 fn compared(kept: &[KeptScan], now: Timestamp) -> Vec<&KeptScan> {
     let Some(last) = kept.iter().rev().find(|scan| scan.at < now) else { return Vec::new() };
     let day_before = kept.iter().rev().find(|scan| last.at.duration_since(scan.at) >= DAY);

@@ -44,7 +44,6 @@ pub struct Report {
     pub changes: Vec<Changes>,
     /// Causes of the usage, ranked as in [`diagnosis::rank`].
     pub causes: Vec<Cause>,
-    /// Filesystems, in the order of the scan.
     pub disks: Vec<Disk>,
     pub forecasts: Vec<Option<Forecast>>,
     pub other_users: OtherUsers,

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use crate::services::error::Error;
 use crate::sys::new_file::{ForeignLink, directory_of, open_directory};
 
-/// Reason why a file is not written.
 #[derive(Debug, thiserror::Error)]
 pub enum Unfit {
     #[error("is a directory")]

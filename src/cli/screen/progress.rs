@@ -16,6 +16,7 @@ use crate::services::observer::Shown;
 const DELAY: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(100);
 
+/// Shows the progress of a measurement until the returned value is dropped.
 pub fn show(wanted: bool, progress: &Arc<Progress>) -> Shown {
     if !wanted || !stderr().is_terminal() {
         return Shown::default();
@@ -52,6 +53,7 @@ fn set_style(bar: &ProgressBar, template: &str) {
     }
 }
 
+/// Line about the current action, removed when it is dropped.
 #[derive(Debug)]
 pub struct ProgressLine(Option<ProgressBar>);
 
@@ -89,6 +91,7 @@ impl Drop for ProgressLine {
     }
 }
 
+/// Waits for `time` and returns true, or returns false as soon as the work is done.
 fn still_running(ended: &std::sync::mpsc::Receiver<()>, time: Duration) -> bool {
     matches!(ended.recv_timeout(time), Err(std::sync::mpsc::RecvTimeoutError::Timeout))
 }

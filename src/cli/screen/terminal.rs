@@ -31,6 +31,7 @@ pub fn screen() -> Screen {
     }
 }
 
+/// Returns the width of a terminal; `None` if the output is not one.
 pub fn width(output: impl IsTerminal + AsFd) -> Option<usize> {
     output.is_terminal().then(|| {
         // `COLUMNS`, which shells and tests set, or else the size of the terminal.
@@ -41,6 +42,7 @@ pub fn width(output: impl IsTerminal + AsFd) -> Option<usize> {
     })
 }
 
+/// Returns true if the locale of this process can show characters outside ASCII.
 pub fn is_unicode() -> bool {
     is_utf8(&["LC_ALL", "LC_CTYPE", "LANG"].map(|name| std::env::var(name).unwrap_or_default()))
 }

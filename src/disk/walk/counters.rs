@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::links::lock;
 use super::types::{Progress, Tally};
 
+/// Tallies of all units, and the progress that another thread may read.
 #[derive(Debug)]
 pub struct Counters<'a> {
     /// Tally and latest change of each unit.
@@ -32,6 +33,7 @@ impl<'a> Counters<'a> {
         }
     }
 
+    /// Returns the tallies and the latest changes, by unit number.
     pub fn into_tallies(self) -> (Vec<Tally>, Vec<i64>) {
         let newest = self.units.iter().map(|unit| lock(unit).1).collect();
         // Collected in place: a second list would be a noticeable part of the memory for a large store.

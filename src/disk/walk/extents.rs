@@ -116,6 +116,7 @@ pub fn ask(opener: Opener, parent: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> 
     ask_held(handle.as_fd())
 }
 
+/// Examines the regular file of `handle` (`O_PATH`).
 pub fn ask_held(handle: BorrowedFd<'_>) -> Result<FileExtents> {
     let file = beneath::reopen(handle)?;
     match fiemap::shared_extents(file.as_fd()) {

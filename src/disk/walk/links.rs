@@ -131,6 +131,7 @@ impl Links {
         }
     }
 
+    /// Adds the shared extents of an inode that [`Self::see`] has recorded.
     pub fn attach(&self, key: InodeKey, filesystem: u64, extents: FileExtents) {
         if let Some(entry) = self.shard(key).get_mut(&key) {
             entry.extents = Some((filesystem, extents));

@@ -91,6 +91,7 @@ impl Walk<'_> {
         })
     }
 
+    /// Starts workers until `threads` of them run, the system refuses another thread, or no work is left.
     fn start_workers<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,

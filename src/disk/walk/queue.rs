@@ -97,6 +97,7 @@ impl Stack {
     }
 }
 
+/// Passes directories from busy threads to idle ones.
 #[derive(Debug, Default)]
 pub struct Exchange {
     state: Mutex<QueueState>,

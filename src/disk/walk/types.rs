@@ -124,7 +124,6 @@ pub struct SharedExtents {
 #[derive(Clone, Debug)]
 pub struct WalkError {
     pub unit: usize,
-    /// Path that could not be read.
     pub path: PathBuf,
     /// Failed action ("opening", "reading", "examining") and reason.
     pub message: String,
@@ -147,7 +146,6 @@ pub struct Measured {
     pub shared_extents: Vec<SharedExtents>,
     /// Units with inodes on XFS, if requested. For [`InodeChunks::add`].
     pub inodes: Vec<Holding>,
-    /// Entries that could not be read.
     pub errors: Vec<WalkError>,
     /// Mount points that were not entered, including bind mounts, each with its unit. Neither the covered entry nor
     /// anything below it is counted. A directory that is bind-mounted over itself (as containers/storage does with

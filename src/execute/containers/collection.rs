@@ -147,7 +147,6 @@ fn add(plan: &mut Plan, other: Plan) {
     }
 }
 
-/// Predictions of one run, in the order of its deletions.
 pub(super) struct Predictions<'a> {
     inventory: &'a Inventory,
     live: Live<'a>,

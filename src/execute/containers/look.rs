@@ -80,6 +80,7 @@ impl<T> Fresh<T> {
     }
 }
 
+/// A container as the runtime lists it, with the time of its end if its status is known.
 pub(super) fn container(listed: &RuntimeContainer, details: Option<&ContainerDetails>) -> Container {
     Container {
         id: listed.id.clone(),

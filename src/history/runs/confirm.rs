@@ -8,6 +8,7 @@ use super::types::{Certainty, DeletionRow};
 use crate::history::values::micros;
 use crate::model::deletion::plan::TargetKind;
 
+/// State of an object whose deletion was started, as a later scan found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confirmation {
     Gone,
@@ -73,6 +74,7 @@ pub fn confirm(
     Ok(confirmed)
 }
 
+/// Checks whether a later run has deleted the same object, or may have.
 fn is_of_later(tx: &Transaction<'_>, run: i64, position: i64) -> rusqlite::Result<bool> {
     tx.prepare_cached(
         "SELECT EXISTS (

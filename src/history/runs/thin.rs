@@ -19,6 +19,7 @@ const MAX_ACTS: i64 = 10_000;
 /// Number of runs between two checks of these limits.
 const CHECK_INTERVAL: i64 = 128;
 
+/// A day in microseconds.
 const DAY: i64 = 86_400_000_000;
 
 /// Times before which runs are merged or deleted, in the stored form. Only whole days of UTC become due.

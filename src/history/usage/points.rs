@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use crate::model::Filesystem;
 
-/// Period that a point covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Span {
     Single,

@@ -89,7 +89,6 @@ impl Deletion {
     }
 }
 
-/// Reason why a run ended before its plan was complete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stopped {
@@ -100,6 +99,7 @@ pub enum Stopped {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
+    /// The plan as it was carried out, with deleted, kept and failed objects.
     pub plan: Plan,
     pub deletions: Vec<Deletion>,
     pub repaired: Vec<Target>,

@@ -112,6 +112,7 @@ pub struct Target {
     pub leak: Option<LeakTarget>,
 }
 
+/// Class and path of a leak, which identify it together with its id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeakTarget {
     pub class: LeakClass,
@@ -176,7 +177,6 @@ names! {
 pub struct Gain {
     /// Position in [`Plan::mounts`].
     pub filesystem: FilesystemIx,
-    /// Size of the freed nodes.
     pub size: Size,
 }
 
@@ -506,7 +506,6 @@ impl FilesystemPlan {
     }
 }
 
-/// Plan of a run: the objects to delete and to keep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     pub trigger: Trigger,

@@ -94,7 +94,6 @@ struct SummaryFiller<'a> {
 }
 
 impl SummaryFiller<'_> {
-    /// Returns the store of an object.
     fn place(&self, root: &Text<'_>) -> Arc<SummaryStore> {
         self.places
             .get(&*root.0)

@@ -40,7 +40,6 @@ pub struct NodeDocument<'a> {
     pub(crate) totals: DocumentTotals,
 }
 
-/// Fields of a document of any kind.
 #[derive(Default, Deserialize)]
 #[serde(default, expecting = "an object")]
 struct Fields<'a> {
@@ -76,7 +75,6 @@ struct Fields<'a> {
     totals: Option<DocumentTotals>,
 }
 
-/// Content of all stores of a node.
 #[derive(Default, Deserialize)]
 #[serde(default, expecting = "an object")]
 struct Content<'a> {

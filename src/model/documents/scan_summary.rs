@@ -86,7 +86,6 @@ pub struct ContainerUser {
 }
 
 impl ContainerUser {
-    /// Creates the user of a container whose pod has the sandbox `sandbox`.
     fn of(inventory: &Inventory, container: &Container, sandbox: Option<&str>) -> Self {
         let (name, _) = pod_container(&container.name).unwrap_or_else(|| {
             let name = &container.name;
@@ -177,6 +176,7 @@ pub struct ComparedScan {
 }
 
 impl ScanSummary {
+    /// Summarizes an inventory whose paths are those of the node.
     #[must_use]
     pub fn of(inventory: &Inventory, refs: &Refs, complete: bool) -> Self {
         let mut entries = Vec::with_capacity(inventory.nodes.len() + inventory.images.len());

@@ -189,6 +189,7 @@ pub fn column(inventory: &Inventory, refs: &Refs, filesystem: FilesystemIx) -> C
     Column { lines, reclaimable_bytes: frees(inventory, refs, &unused, filesystem) }
 }
 
+/// Returns the kind of a root's line, and whether the root could be deleted.
 fn kind_of(inventory: &Inventory, refs: &Refs, root: Root) -> (LineKind, bool) {
     match root {
         Root::Image(ix) => {

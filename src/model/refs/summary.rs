@@ -98,7 +98,6 @@ impl Breakdown {
     }
 }
 
-/// Divides a store's bytes by kind of holder.
 #[must_use]
 pub fn breakdown(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Breakdown {
     let mut sums = Breakdown::default();
@@ -377,6 +376,7 @@ fn keep_leaks_used_elsewhere(inventory: &mut Inventory, refs: &Refs) {
     }
 }
 
+/// Returns whether a node is a layer, or the directory of a layer whose record is lost.
 fn is_layer(node: &Node, leak: &Leak) -> bool {
     node.kind == NodeKind::Layer || leak.class == LeakClass::OrphanDir
 }

@@ -192,6 +192,7 @@ pub fn means_name(reference: &str, name: &str) -> bool {
     name.strip_suffix(reference).is_some_and(|start| start.is_empty() || start.ends_with('/'))
 }
 
+/// Returns whether `reference` is a name, a digest or the whole id of this image.
 #[must_use]
 pub fn is_of_image(reference: &str, id: &str, names: &[String], digests: &[String]) -> bool {
     let is_digest = |digest: &String| {

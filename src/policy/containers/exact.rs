@@ -27,7 +27,6 @@ pub struct Input<'a> {
     pub now: Timestamp,
 }
 
-/// Dead container that counts for the limits.
 struct LimitedContainer<'a> {
     container: &'a Container,
     /// Rule that protects it: a limit must not delete it. It still counts for the limits.

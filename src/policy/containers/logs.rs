@@ -10,9 +10,7 @@ use crate::policy::containers::types::Pods;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkTarget {
     NoId,
-    /// The runtime does not know the container.
     Unknown,
-    /// The runtime did not answer.
     Failed,
     /// The runtime answered without a state.
     Empty,

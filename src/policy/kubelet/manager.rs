@@ -29,7 +29,6 @@ pub struct CollectorReport {
     pub failure: Option<KubeletFailure>,
 }
 
-/// Collector with its records.
 #[derive(Clone, Debug)]
 pub struct Manager {
     pub policy: KubeletPolicy,

@@ -32,7 +32,6 @@ pub struct ListedContainer {
     pub mounted_images: Vec<String>,
 }
 
-/// Everything that a runtime lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
     pub store: StoreId,

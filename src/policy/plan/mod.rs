@@ -72,6 +72,7 @@ pub enum ImageState {
 }
 
 impl ImageState {
+    /// Returns the states of all images, before any is deleted.
     #[must_use]
     pub fn all(judge: &Judge<'_>, inventory: &Inventory) -> Vec<Self> {
         let images = (0..inventory.images.len()).map(ImageIx::from);
@@ -206,6 +207,7 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Keeps a candidate if another store now needs its layers.
     fn keep_needed_elsewhere(&mut self, image: ImageIx) {
         if self.is_candidate(image)
             && let Some(user) = self.live.needed_elsewhere(self.input.inventory, image)

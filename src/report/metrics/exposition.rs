@@ -15,7 +15,6 @@ names! {
     }
 }
 
-/// Metric family: the common properties of its samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
     /// Name of the metric, which ends with the unit.

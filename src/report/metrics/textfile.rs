@@ -23,7 +23,6 @@ const MODE: u32 = 0o644;
 
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError<E> {
-    /// The file or its directory cannot be written.
     #[error("the metrics cannot be written to {}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error(transparent)]

@@ -300,7 +300,6 @@ fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
     out
 }
 
-/// Formats the source of an image's first detection.
 fn source(evidence: &Evidence) -> &'static str {
     match evidence.kind {
         EvidenceKind::ImageRecord => "its own record",

@@ -80,7 +80,6 @@ fn estimate(document: &FitsDoc) -> String {
     )
 }
 
-/// Returns the number of images of unknown size.
 fn unknown(document: &FitsDoc) -> usize {
     document.images.iter().filter(|image| image.state == ComingState::Unknown).count()
 }

@@ -21,7 +21,6 @@ pub struct Section {
     /// A heading that starts with `>` aligns its column to the right.
     pub headings: &'static [&'static str],
     pub rows: Vec<Vec<String>>,
-    /// Number of rows that are left out.
     pub omitted: usize,
     /// Columns that a narrow screen does not show, and columns that may shrink.
     optional: &'static [usize],
@@ -167,7 +166,6 @@ fn date(time: Timestamp) -> Date {
     time.to_zoned(TimeZone::UTC).date()
 }
 
-/// Returns the word for an urgency, as `report` prints it.
 fn urgency(urgency: Urgency) -> &'static str {
     match urgency {
         Urgency::Calm => "OK",

@@ -51,6 +51,7 @@ pub fn short_id(id: &str) -> String {
     safe(&display::short_reference(id))
 }
 
+/// Returns true for characters that control a terminal or change the direction of writing.
 pub fn acts_on_terminal(c: char) -> bool {
     let bidi = matches!(c,
         '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

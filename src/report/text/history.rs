@@ -93,11 +93,11 @@ fn deletions(runs: &[RunDoc], screen: &Screen) -> Table {
     short
 }
 
-/// Formats a line below a run.
 fn fact_line(time: Timestamp, fact: &str, run: &RunDoc, screen: &Screen) -> String {
     format!("  {}  {fact}; run {}\n", screen.time(time), safe(&run.run_id))
 }
 
+/// Formats the line about a run, and a line for each event and failure.
 fn run_lines(run: &RunDoc, screen: &Screen) -> String {
     let via = run.via.as_deref().map_or_else(String::new, |via| format!(" ({})", safe(via)));
     let command = format!("{}{via}:", run.command);

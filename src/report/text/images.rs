@@ -120,6 +120,7 @@ fn adds_up(fair: &BytesDoc) -> String {
     )
 }
 
+/// Formats the sum of the listed fair shares, beside that of all images.
 fn part(images: &[ImageDoc], all: usize, fair: &BytesDoc) -> String {
     let listed = images.iter().fold(0, |sum: u64, image| sum.saturating_add(image.fair_bytes));
     format!(
@@ -147,6 +148,7 @@ fn out_of_reach(images: &[ImageDoc]) -> String {
     lines.collect()
 }
 
+/// Formats the first name of an image, the number of others, and the kind if it is unusual.
 pub(super) fn name(image: &ImageDoc) -> String {
     names(&image.names) + kind(image)
 }

@@ -51,6 +51,7 @@ fn title(document: &ReportDoc, screen: &Screen) -> String {
     format!("{host}{disk}, {} {}", screen.minute(now), screen.zone_name(now))
 }
 
+/// Formats a filesystem as a bar with its legend, and its usage over time.
 fn disk(document: &ReportDoc, disk: &ReportFilesystemDoc, screen: &Screen, width: usize) -> String {
     let facts = &disk.filesystem;
     let percent = match facts.used_percent {
@@ -120,7 +121,6 @@ fn series_of<'a>(document: &'a ReportDoc, disk: &ReportFilesystemDoc) -> Option<
     same.or(of_size.first().filter(|_| of_size.len() == 1)).copied()
 }
 
-/// Formats what grew since earlier scans.
 fn changes(document: &ReportDoc, screen: &Screen, width: usize) -> String {
     let several = document.filesystems.len() > 1;
     let mut out = String::new();
@@ -213,7 +213,6 @@ fn sized(name: String, size: u64) -> String {
     format!("{name} {}", bytes(size))
 }
 
-/// Formats the files that could not be read, and the notes.
 fn skipped(document: &ReportDoc, width: usize) -> String {
     let measured = &document.measured;
     let lists = [("Not read (figures are lower bounds)", &measured.skipped), ("Notes", &measured.warnings)];

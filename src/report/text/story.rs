@@ -107,7 +107,6 @@ pub(super) fn life_line(life: &LifeDoc, label: &str, tells_end: bool, screen: &S
     format!("{label}{}{until}, {used}{end}\n", screen.time(since))
 }
 
-/// Formats what ended a life.
 pub(super) fn ending(life: &LifeDoc, screen: &Screen) -> String {
     match (&life.deletion, life.absent_since) {
         (Some(deletion), _) => dated_deletion(deletion, screen),

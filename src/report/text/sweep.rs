@@ -83,6 +83,7 @@ fn plan(document: &SweepDoc, screen: &Screen) -> String {
     out
 }
 
+/// Formats the sum of each class, if there are too many leaks to add them up at a glance.
 fn by_class(document: &SweepDoc, screen: &Screen) -> String {
     if document.leaks.len() <= FEW {
         return String::new();

@@ -383,7 +383,6 @@ fn log_bytes(context: &Context<'_>, ix: FilesystemIx, container: &Container) -> 
     container.log.as_ref().map_or(0, |log| log.bytes.min(most))
 }
 
-/// Returns the logs that running containers have among their own files.
 fn container_logs(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let foreign = context.scan.sysroot.is_foreign();
     let mut causes = Vec::new();

@@ -26,7 +26,6 @@ pub struct Context<'a> {
     pub other_users: &'a OtherUsers,
     pub ages: &'a InventoryAges,
     pub divided: &'a [Divided],
-    /// Plan of `sweep --delete`.
     pub leaks: &'a LeakPlan,
     pub min_age: SignedDuration,
     /// Bytes that would be freed now, by filesystem.
@@ -34,7 +33,6 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Returns the minimum bytes of a cause on a filesystem.
     pub(super) fn least(&self, ix: FilesystemIx) -> u64 {
         (self.scan.inventory.filesystems[ix.get()].used_bytes / SMALL).max(LEAST)
     }

@@ -285,7 +285,6 @@ pub struct Disk {
     /// Parts of the filesystem. The sum of their bytes is `used_bytes`.
     pub parts: Vec<Part>,
     pub thresholds: Vec<DiskThreshold>,
-    /// Bytes that would be freed now.
     pub planned: Planned,
     /// Places, containers and volumes with at least a tenth of the inodes, the largest first.
     pub inode_users: Vec<Part>,
@@ -323,7 +322,6 @@ impl Disk {
         self.percent_after(Counted::Inodes, BytesAndInodes::default())
     }
 
-    /// Returns the used percentage of bytes or inodes.
     pub fn percent_of(&self, counted: Counted) -> Option<f64> {
         match counted {
             Counted::Bytes => self.used_percent(),
@@ -331,7 +329,6 @@ impl Disk {
         }
     }
 
-    /// Returns the used percentage of bytes or inodes after this much is freed.
     #[allow(clippy::cast_precision_loss)] // shown with two decimals
     pub fn percent_after(&self, counted: Counted, freed: BytesAndInodes) -> Option<f64> {
         let space = self.filesystem.space().ok()?;

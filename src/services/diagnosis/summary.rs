@@ -296,6 +296,7 @@ pub(super) fn after(disk: &Disk, freed: u64) -> Option<f64> {
     disk.percent_after(Counted::Bytes, BytesAndInodes { bytes: freed, inodes: 0 })
 }
 
+/// Returns true if a cause of this kind is a single item, not a sum.
 fn is_single(kind: CauseKind) -> bool {
     !matches!(kind, CauseKind::UnusedImages | CauseKind::ImagesOutOfReach | CauseKind::Other)
 }

@@ -63,10 +63,8 @@ impl Default for Limits {
     }
 }
 
-/// Reasons why a database could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BoltError {
-    /// The file cannot be opened or read.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// Neither meta page is valid; contains the reason for the first.
@@ -75,7 +73,6 @@ pub enum BoltError {
     /// The file is shorter than its meta page requires.
     #[error("truncated: {length} bytes, at least {used} expected")]
     Truncated {
-        /// Length of the file in bytes.
         length: u64,
         /// Bytes that the newest transaction uses.
         used: u64,
@@ -87,7 +84,6 @@ pub enum BoltError {
         used: u64,
         limit: u64,
     },
-    /// The tree of the newest transaction is damaged.
     #[error("damaged: {0}")]
     Damaged(#[from] super::page::Damage),
     /// The file changed during every attempt.

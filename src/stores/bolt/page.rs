@@ -14,7 +14,6 @@ const IS_BUCKET: u32 = 1;
 /// Damage of a page whose number is too high.
 pub const OUTSIDE: &str = "it is outside the file";
 
-/// Contradiction to the format on one page.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("page {page}: {reason}")]
 pub struct Damage {
@@ -121,7 +120,6 @@ impl<'a> BoltPage<'a> {
         Ok(Self { id, overflow, kind, count, bytes })
     }
 
-    /// Returns the error `reason` for this page.
     pub fn damage(&self, reason: &'static str) -> Damage {
         Damage { page: self.id, reason }
     }

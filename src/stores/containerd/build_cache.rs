@@ -21,7 +21,6 @@ pub struct CacheLeases<'a> {
     pub records: usize,
 }
 
-/// Returns the leases in `namespace` that belong to a build cache.
 #[must_use]
 pub fn leases(namespace: &Namespace) -> CacheLeases<'_> {
     let flat = namespace.leases.iter().filter(|lease| is_flat(lease));

@@ -7,7 +7,6 @@ use crate::stores::oci::{Descriptor, Document};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
-    /// True if the target is an index.
     pub index: bool,
     /// Digest of this node's manifest.
     pub manifest: Option<String>,

@@ -125,13 +125,11 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Returns the record of a blob.
     #[must_use]
     pub fn blob(&self, digest: &str) -> Option<&'a BlobRecord> {
         self.blobs.get(digest).copied()
     }
 
-    /// Returns the objects that an image keeps.
     #[must_use]
     pub fn image(&self, image: &'a ImageRecord) -> Vec<Ref<'a>> {
         self.reach(self.edges(Ref::Image(&image.name)))

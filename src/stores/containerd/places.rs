@@ -30,6 +30,7 @@ pub struct ConfiguredPin {
     pub origin: String,
 }
 
+/// A snapshotter that runs beside containerd (proxy plugin), and its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
     pub name: String,

@@ -40,7 +40,6 @@ const STATUS_BYTES: u64 = 1 << 20;
 /// Maximum depth of indexes inside indexes. In practice there is one level.
 const NESTING: usize = 4;
 
-/// Times that [`read()`] waits.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadPatience {
     /// Maximum time for attempts to read without a write by another process meanwhile.
@@ -226,7 +225,6 @@ impl Snapshot {
         }
     }
 
-    /// Adds a snapshotter with the content of its database.
     fn backend(&mut self, mut backend: Backend, cache: &ReadCache) {
         let path = backend.data.join("metadata.db");
         match database(&self.within, &path, cache) {

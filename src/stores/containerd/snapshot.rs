@@ -15,7 +15,6 @@ use crate::stores::oci::Document;
 use crate::stores::unit::DirectoryListing;
 use crate::sys::quiet::{DirectoryEntry, Within};
 
-/// A blob's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlobFile {
     pub length: u64,
@@ -44,7 +43,6 @@ pub struct Backend {
     pub is_proxy: bool,
     /// Its snapshots; empty if its database cannot be read.
     pub snapshots: Vec<BackendSnapshot>,
-    /// True if its database was read.
     pub known: bool,
 }
 
@@ -72,7 +70,6 @@ impl Backend {
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub places: ContainerdPlaces,
-    /// Open directories of the root.
     pub(super) within: Within,
     pub metadata: Metadata,
     pub backends: Vec<Backend>,
@@ -95,7 +92,6 @@ pub struct Snapshot {
     /// of two readings.
     pub unknown_since: HashMap<PathBuf, Option<Timestamp>>,
     pub consistency: Consistency,
-    /// Files that could not be read.
     pub findings: Vec<Finding>,
     /// Databases that were read: path, bytes in use, length of the file in bytes.
     pub databases: Vec<(PathBuf, u64, u64)>,

@@ -23,16 +23,13 @@ pub enum ContainerdUnit {
     /// A download with a record in some namespace.
     Ingest(usize),
     Container,
-    /// An object without a record.
     Orphan(ContainerdOrphan),
     /// The directory of a snapshotter whose snapshots cannot be measured.
     Unmeasured,
     Metadata,
-    /// Any other entry, by name.
     Other,
 }
 
-/// Kind of an object without a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContainerdOrphan {
     Blob,

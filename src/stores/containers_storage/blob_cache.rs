@@ -47,7 +47,6 @@ pub(super) struct BlobLocations {
     pub(super) by_digest: HashMap<String, Vec<BlobLocation>>,
     /// There is no cache: no tool has pulled anything here.
     pub(super) is_absent: bool,
-    /// Error of a cache that cannot be read.
     pub(super) unreadable: Option<String>,
 }
 

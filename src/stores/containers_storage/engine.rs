@@ -191,7 +191,6 @@ fn state(number: Option<u64>) -> ContainerState {
     }
 }
 
-/// Adds the path of the database to an error.
 fn about(path: &Path, error: impl Display) -> String {
     format!("{}: {error}", path.display())
 }
@@ -283,7 +282,6 @@ pub(crate) fn opened(bytes: Vec<u8>, tables: &[&'static str]) -> Result<Connecti
 
 const TABLES: [&str; 3] = ["ContainerConfig", "ContainerState", "VolumeConfig"];
 
-/// Errors in reading the tables of a foreign database.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TableError {
     #[error("{0} is not a plain table")]

@@ -38,7 +38,6 @@ pub type PinnedBy<'a> = dyn Fn(&[String], &[String]) -> Vec<PinReason> + 'a;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Filled {
-    /// Node of each unit.
     pub nodes: Vec<NodeIx>,
     /// Objects for stores that use this one as an additional store.
     pub lent: LentObjects,

@@ -27,6 +27,7 @@ const MOST_AT_ONCE: usize = 128 << 10;
 /// Held while a long document is parsed.
 static LONG_DOCUMENT: Mutex<()> = Mutex::new(());
 
+/// Parses a document. Waits until no other thread parses a long one if this one is long.
 fn parsed<T>(document: &[u8], parse: impl FnOnce(&[u8]) -> T) -> T {
     let is_long = document.len() > MOST_AT_ONCE;
     let _guard = is_long.then(|| LONG_DOCUMENT.lock().unwrap_or_else(PoisonError::into_inner));

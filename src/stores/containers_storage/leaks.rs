@@ -27,12 +27,10 @@ pub(crate) enum UseByProcess {
         /// A running program that creates such objects. It may have closed a file and not yet opened the next one.
         maker: Option<String>,
     },
-    /// Description of a process that uses the object.
     InUse(String),
     Unknown(Cow<'static, str>),
 }
 
-/// Facts about an object without a record.
 #[derive(Clone, Debug)]
 pub(crate) struct Circumstances {
     pub(crate) consistency: Consistency,
@@ -56,7 +54,6 @@ pub(crate) struct Circumstances {
     pub(crate) presence: UseByProcess,
 }
 
-/// Judges an object without a record.
 pub(crate) fn orphan(orphan: Orphan, known: &Circumstances) -> Judgement {
     let is_young = known.age.is_none_or(|age| age < GRACE);
     let judged = match orphan {
@@ -196,7 +193,6 @@ pub(super) fn unreferenced(volatile: bool, known: &Circumstances) -> Judgement {
     if volatile { report_for_lost_container(judged, known) } else { judged }
 }
 
-/// Judges a layer that is flagged incomplete.
 pub(super) fn incomplete(known: &Circumstances) -> Judgement {
     let evidence = "flagged incomplete: its creation or deletion was interrupted; every library deletes \
         it when it next opens the store";

@@ -143,7 +143,6 @@ struct UsualDescriptor<'a> {
     size: u64,
 }
 
-/// Returns true for the media type of a compressed layer.
 fn is_of_compressed(media_type: &str) -> bool {
     media_type.ends_with("gzip") || media_type.ends_with("zstd")
 }
@@ -292,6 +291,7 @@ fn best<'a>(image: &ImageRecord, locations: &'a [BlobLocation]) -> Option<&'a Bl
     })
 }
 
+/// Returns true for the configuration of an image that `podman import` or `docker import` made.
 fn is_import(config: &[u8]) -> bool {
     let json: Value = serde_json::from_slice(config).unwrap_or_default();
     let last = json["history"].as_array().and_then(|history| history.last());

@@ -59,7 +59,6 @@ pub struct Snapshot {
     pub listing: DirectoryListing,
     /// Degree to which the records can be trusted.
     pub consistency: Consistency,
-    /// Files that could not be read, and other problems.
     pub findings: Vec<Finding>,
     /// Records that do not count, since another one has the same id.
     pub repeated: Repeated,
@@ -487,6 +486,7 @@ impl Snapshot {
     }
 }
 
+/// Lists the directories whose entries are assigned to units individually.
 fn list_all(snapshot: &mut Snapshot) {
     let places = snapshot.places.clone();
     let mut directories = Vec::new();

@@ -32,10 +32,8 @@ pub enum StorageUnit {
     Layer(usize),
     /// The content (`diff`) of a container's writable layer.
     LayerContent(usize),
-    /// The directory of an image.
     Image(usize),
     Container(usize),
-    /// An object without a record.
     Orphan(Orphan),
     /// Bookkeeping of the store, such as its top directories and lock files.
     Metadata,

@@ -20,7 +20,6 @@ pub struct ReadStores {
     pub(in crate::stores) findings: Vec<Finding>,
     /// Configured paths, whether or not they contain a store.
     pub(in crate::stores) looked: Vec<PathBuf>,
-    /// Error of the first store that could not be read.
     pub(in crate::stores) unreadable: Option<ScanError>,
     /// Stores that take images from others, but were not requested or could not be read.
     pub(in crate::stores) borrowers: Vec<Borrower>,

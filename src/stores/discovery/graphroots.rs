@@ -30,7 +30,6 @@ struct Graphroots {
     others: Vec<Graphroot>,
     artifacts: Vec<Artifacts>,
     pins: Arc<[Pin]>,
-    /// Stores that could not be read.
     unread: Vec<Unread>,
     temporary: Vec<PathBuf>,
     /// Limits for reading all stores of other users together.
@@ -161,6 +160,7 @@ fn bootc(request: &ScanRequest) -> Vec<PathBuf> {
     found.into_iter().map(|(path, _)| path).collect()
 }
 
+/// Returns the owner of the directory that is, or will be, a store's graphroot.
 fn placed_owner(request: &ScanRequest, store: &StoreConfig) -> u32 {
     let placed = placed(request, store);
     let inside = |path: &Path| Path::new("/").join(path.strip_prefix(request.sysroot.root()).unwrap_or(path));
@@ -258,6 +258,7 @@ struct Configured<'a> {
 }
 
 impl Configured<'_> {
+    /// Returns the imagestores to which the store at `position` writes and no earlier store does.
     fn imagestores(&self, request: &ScanRequest, position: usize) -> Vec<Root> {
         let store = &self.all[position];
         let mut found = opened(request, store.imagestore.iter().chain(&store.other_imagestores));

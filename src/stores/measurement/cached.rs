@@ -19,7 +19,6 @@ pub(crate) struct MeasurementNeeds {
 pub(super) struct CachedUnit {
     pub(super) slot: usize,
     pub(super) store: usize,
-    /// Fingerprint of the layer and its record.
     pub(super) key: Fingerprint,
     /// Its stamp, if it was already taken.
     pub(super) stamp: Option<Fingerprint>,
@@ -70,6 +69,7 @@ impl CachedSizes {
         Self { cache, stores, ..Self::default() }
     }
 
+    /// Returns true if sizes are taken from earlier scans and stored for later ones.
     pub(super) fn is_on(&self) -> bool {
         self.cache.is_some()
     }

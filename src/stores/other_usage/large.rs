@@ -42,16 +42,15 @@ pub(super) fn directories(scan: &Scan, threads: usize) -> Vec<LargeDirectory> {
     directories.collect()
 }
 
+/// Returns the store that contains a file outside the stores that were read.
 pub(super) fn unread_store(scan: &Scan, file: &Path) -> Option<(PathBuf, StoreKind)> {
     file.ancestors().skip(1).find_map(|path| Some((path.to_path_buf(), store_at(scan, path)?)))
 }
 
-/// Returns the kind of the store at the path, on the system of the scan.
 pub(super) fn store_at(scan: &Scan, path: &Path) -> Option<StoreKind> {
     scan.sysroot.open(&scan.sysroot.display(path)).ok().as_ref().and_then(store_kind)
 }
 
-/// Returns the kind of the store that a directory is.
 fn store_kind(directory: &Root) -> Option<StoreKind> {
     let allowance = Allowance::limited(allowance::OF_OTHER_USERS);
     if drivers_in(directory, &allowance).is_ok_and(|drivers| !drivers.is_empty()) {
@@ -109,7 +108,6 @@ pub(super) fn volumes(scan: &Scan, large: &[LargeDirectory], threads: usize) -> 
     volumes
 }
 
-/// Returns the entries of a directory with their sizes.
 fn measured(scan: &Scan, directory: &Path, threads: usize) -> Vec<(PathBuf, BytesAndInodes)> {
     let root = scan.sysroot.open(&scan.sysroot.display(directory)).ok();
     root.as_ref().map(|root| entries(root, threads)).unwrap_or_default()

@@ -37,7 +37,6 @@ const SMALL: u64 = 200;
 /// Minimum bytes of a named file.
 const LEAST: u64 = 1 << 20;
 
-/// Unit of the walk.
 #[derive(Clone, Debug)]
 struct UserTree {
     kind: OtherUserKind,
@@ -307,14 +306,12 @@ fn holder_of(scan: &Scan, file: &DeletedFile) -> Option<FilesystemIx> {
     }
 }
 
-/// Returns the filesystem whose block device is `source`.
 fn with_source(scan: &Scan, source: &str) -> Option<FilesystemIx> {
     let is_device = source.starts_with("/dev/");
     let position = scan.inventory.filesystems.iter().position(|facts| is_device && facts.device == source);
     position.map(FilesystemIx::from)
 }
 
-/// Returns the filesystem with this `st_dev`.
 fn with_number(scan: &Scan, number: u64) -> Option<FilesystemIx> {
     let position = scan
         .inventory

@@ -118,10 +118,12 @@ pub(super) fn deeper_tops(sysroot: &Sysroot, mounts: &[Mount], top: &Location) -
     deeper.collect()
 }
 
+/// Returns the device of the filesystem that contains a path, by the mount table.
 fn device_of(mounts: &[Mount], path: &Path) -> Option<(u32, u32)> {
     mounts::location(mounts, path).map(|location| location.device)
 }
 
+/// Returns true if a process serves the filesystem of a path (FUSE).
 fn is_fuse(mounts: &[Mount], path: &Path) -> bool {
     let above = mounts.iter().filter(|mount| path.starts_with(&mount.mount_point));
     let mount = above.max_by_key(|mount| mount.mount_point.components().count());
@@ -137,7 +139,6 @@ pub(super) fn are_of_stores(mounts: &[Mount], places: &[KnownUse], directory: &P
     })
 }
 
-/// Returns the filesystem of the scan that contains a path, if there is one.
 #[must_use]
 pub fn filesystem_of(scan: &Scan, path: &Path) -> Option<FilesystemIx> {
     let (facts, _) = filesystem::of(path).ok()?;
@@ -152,7 +153,6 @@ pub fn filesystem_of(scan: &Scan, path: &Path) -> Option<FilesystemIx> {
     same.map(FilesystemIx::from)
 }
 
-/// Returns the `st_dev` of a path.
 fn number_of(path: &Path) -> Option<u64> {
     quiet::facts(path).ok().map(|facts| facts.device)
 }
@@ -167,7 +167,6 @@ pub(super) fn pod_name(directory: &OsStr) -> String {
     }
 }
 
-/// Returns the kind of an entry in the top directory of a filesystem.
 pub(super) fn kind_on_top(entry: &quiet::DirectoryEntry) -> OtherUserKind {
     let is_swap = ["swapfile", "swap.img", "swap"].iter().any(|name| entry.name == *name);
     if entry.kind == quiet::FileKind::File && is_swap {

@@ -36,7 +36,6 @@ impl OtherUserKind {
     }
 }
 
-/// A user of a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherUser {
     pub kind: OtherUserKind,
@@ -57,7 +56,6 @@ impl OtherUser {
     }
 }
 
-/// Use of a kind by one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodShare {
     /// [`OtherUserKind::PodLogs`] or [`OtherUserKind::KubeletVolumes`].
@@ -73,7 +71,6 @@ pub struct PodShare {
     pub is_gone: Option<bool>,
 }
 
-/// All other users of the scanned filesystems.
 #[derive(Clone, Debug, Default)]
 pub struct OtherUsers {
     /// Users by filesystem and kind. The kinds [`OtherUserKind::Directory`] and [`OtherUserKind::DeletedOpen`] may
@@ -157,6 +154,7 @@ pub struct VolumeUse {
     pub of: Option<ContainerIx>,
 }
 
+/// A filesystem of which every visible file was measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenWhole {
     pub filesystem: FilesystemIx,
@@ -168,6 +166,7 @@ pub struct SeenWhole {
 
 #[derive(Clone, Debug, Default)]
 pub struct OtherUsageRequest {
+    /// State directory of this program, as a path inside the sysroot.
     pub state_dir: PathBuf,
     pub places: KubeletPlaces,
     /// Number of threads; 0 for the default.

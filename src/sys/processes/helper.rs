@@ -23,7 +23,6 @@ pub const ARGUMENT: &str = "__read-processes";
 /// Timeout for the complete answer.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Maximum size of a record.
 const MAX_BYTES: usize = 64 << 20;
 
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();

@@ -680,6 +680,7 @@ fn field<'t>(text: &'t [u8], name: &str) -> Option<&'t str> {
     std::str::from_utf8(value).ok().map(str::trim)
 }
 
+/// Returns a living thread of a process whose main thread has ended.
 fn living_thread(place: &Path) -> Option<PathBuf> {
     let threads = fs::read_dir(place.join("task")).ok()?.flatten().map(|entry| entry.path());
     let mut alive = threads.filter(|thread| {

@@ -14,7 +14,6 @@ pub(crate) struct ProcessFacts {
     pub(crate) mounts: bool,
     /// Only users who can reach one of these directories matter; `None`: all users do.
     pub(crate) ways: Option<Vec<DirectoryChain>>,
-    /// Open files.
     pub(crate) files: bool,
     /// Deleted files that are open, with their sizes.
     pub(crate) deleted: bool,
@@ -25,6 +24,7 @@ pub(crate) struct ProcessFacts {
 }
 
 impl ProcessFacts {
+    /// Returns true if `who` may reach the directories. Root always may.
     pub(in crate::sys) fn concerns(&self, who: &Who) -> bool {
         who.is_privileged || self.ways.as_ref().is_none_or(|ways| ways.iter().any(|way| way.admits(who)))
     }

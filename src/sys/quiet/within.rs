@@ -48,7 +48,6 @@ impl fmt::Display for Symlink {
 
 impl std::error::Error for Symlink {}
 
-/// Returns whether reading was refused because of a symlink.
 #[must_use]
 pub fn is_symlink(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Symlink>())
@@ -99,6 +98,7 @@ impl Within {
         self.root_of(path).is_some()
     }
 
+    /// Returns whether a path in one of the directories may cross into a mount.
     #[must_use]
     pub fn enters_mounts(&self, path: &Path) -> bool {
         self.root_of(path).is_some_and(|(root, _)| root.way().is_trusted())

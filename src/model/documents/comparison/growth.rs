@@ -177,7 +177,6 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// Returns the used bytes by mount point.
 fn filesystems(summary: &ScanSummary) -> BTreeMap<&str, u64> {
     let entries = summary.entries.iter().filter(|(key, _)| key.kind == SummaryKind::Filesystem);
     entries.map(|(key, entry)| (key.id.as_str(), entry.bytes)).collect()

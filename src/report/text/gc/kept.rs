@@ -79,7 +79,6 @@ fn first_names(kept: &[&KeptDoc], number: usize) -> String {
     }
 }
 
-/// Formats what the rule `not-repullable` costs.
 pub(super) fn kept_not_repullable(document: &GcDoc, screen: &Screen) -> String {
     let kept: Vec<_> = document.kept.iter().filter(|kept| kept.rule == Rule::NotRepullable).collect();
     if kept.is_empty() {

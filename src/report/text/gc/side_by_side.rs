@@ -6,6 +6,7 @@ use crate::report::text::format::{bytes, name_or_id, percent, safe};
 use crate::report::text::screen::Screen;
 use crate::report::text::table::{Table, heading};
 
+/// Formats a comparison, up to the heading of the run that the document contains.
 pub(super) fn side_by_side(
     document: &GcDoc,
     ComparisonDoc { mount, both }: &ComparisonDoc,

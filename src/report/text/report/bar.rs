@@ -70,7 +70,6 @@ pub(super) fn bar(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, leg
     out + &thresholds(disk, screen, columns, width)
 }
 
-/// Returns the character for space reserved for root.
 fn reserve_character(screen: &Screen) -> char {
     if screen.unicode { '╌' } else { '-' }
 }

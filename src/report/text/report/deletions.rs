@@ -65,7 +65,6 @@ impl Deletions<'_> {
         out + &note(&notes.join("; "), width)
     }
 
-    /// Formats what is not deleted now.
     pub(in crate::report::text) fn rest(&self, title: &str, screen: &Screen, width: usize) -> String {
         let mut out = String::new();
         let kept = self.causes.iter().filter(|cause| cause.listed_group(self.scarce) == CauseGroup::Kept);

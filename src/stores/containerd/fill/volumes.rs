@@ -31,7 +31,6 @@ struct ImageVolume<'a> {
 pub(crate) struct Volumes<'a>(Vec<ImageVolume<'a>>);
 
 impl Volumes<'_> {
-    /// Returns the images that are mounted for a sandbox.
     pub(super) fn of(&self, namespace: &str, sandbox: &str) -> Vec<ImageIx> {
         let volumes =
             self.0.iter().filter(|volume| volume.namespace.name == namespace && volume.sandbox == sandbox);

@@ -10,7 +10,6 @@ use crate::stores::bolt::{Bucket, BucketEntry, go_time};
 
 pub type RecordLabels = BTreeMap<String, String>;
 
-/// A field that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Oddity {
     /// Keys from the top bucket to the field, joined by `/`.

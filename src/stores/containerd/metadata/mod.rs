@@ -24,7 +24,6 @@ pub struct Metadata {
     /// Version of the schema: 3 in containerd 1.6 and 1.7, 4 from 2.0.
     pub version: Option<i64>,
     pub namespaces: Vec<Namespace>,
-    /// Fields that could not be parsed.
     pub oddities: Vec<Oddity>,
 }
 

@@ -16,7 +16,6 @@ pub struct Namespace {
     pub blobs: Vec<BlobRecord>,
     /// Downloads in progress.
     pub ingests: Vec<IngestRecord>,
-    /// Snapshots of all snapshotters.
     pub snapshots: Vec<SnapshotRecord>,
     /// Containers, including CRI's sandboxes if containerd itself created them.
     pub containers: Vec<ContainerRecord>,

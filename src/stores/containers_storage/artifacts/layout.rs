@@ -35,7 +35,6 @@ pub struct LayoutDocument {
     pub members: Vec<String>,
     /// Digests and lengths (in bytes) of the layers, in the order of the manifest.
     pub layers: Vec<(String, Option<u64>)>,
-    /// Every digest in the document.
     pub needs: BTreeSet<String>,
     pub annotations: Vec<(String, String)>,
 }
@@ -55,6 +54,7 @@ pub fn path_of(digest: &str) -> Option<PathBuf> {
     Some(Path::new(BLOBS).join(algorithm).join(hex))
 }
 
+/// Returns true for the hex digits of a digest, in lower case as in file names.
 #[must_use]
 pub fn is_hex(text: &str) -> bool {
     (32..=MOST_HEX).contains(&text.len())
@@ -109,7 +109,6 @@ pub fn document(bytes: &[u8]) -> Option<LayoutDocument> {
     Some(LayoutDocument { members, layers, needs, annotations })
 }
 
-/// Collects the digests in a JSON value.
 fn collect(json: &Value, digests: &mut BTreeSet<String>) {
     match json {
         Value::String(text) if split(text).is_some() => {

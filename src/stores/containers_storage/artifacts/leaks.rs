@@ -14,7 +14,6 @@ pub(super) fn is_temporary(name: &str) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ArtifactFacts {
     pub(super) consistency: Consistency,
-    /// A process holds the lock.
     pub(super) is_locked: bool,
     pub(super) is_mounted: bool,
     pub(super) age: Option<SignedDuration>,

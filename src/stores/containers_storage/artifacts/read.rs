@@ -32,7 +32,6 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// An artifact: all entries of the index with the same digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Artifact {
-    /// Digest of the manifest or index.
     pub digest: String,
     /// Names, in the order of the index.
     pub names: Vec<String>,
@@ -61,7 +60,6 @@ pub struct Layout {
     pub is_locked: bool,
     /// Degree to which the index can be trusted.
     pub consistency: Consistency,
-    /// Files that could not be read.
     pub findings: Vec<Finding>,
     signature: Option<LayoutSignature>,
 }
@@ -93,6 +91,7 @@ impl UnitKind for ArtifactUnit {
     }
 }
 
+/// Values that change with every write of the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LayoutSignature {
     index: Option<InodeFacts>,
@@ -182,7 +181,6 @@ fn read_once(places: &StorePlaces) -> io::Result<Layout> {
 }
 
 impl Layout {
-    /// Returns the store's directory.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         directory(&self.places.graphroot)

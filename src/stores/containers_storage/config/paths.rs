@@ -19,7 +19,6 @@ pub(super) struct Defaults {
 }
 
 impl Defaults {
-    /// Returns the paths of root's store.
     pub(super) fn system() -> Self {
         Self { graphroot: GRAPHROOT.into(), runroot: RUNROOT.into(), origin: built_in() }
     }

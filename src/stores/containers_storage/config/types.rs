@@ -34,7 +34,6 @@ pub struct StoreConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pin {
     pub pattern: String,
-    /// File that contains the pattern.
     pub origin: String,
     /// Pod sandboxes are made from the image.
     pub is_of_sandboxes: bool,
@@ -94,7 +93,6 @@ pub(super) struct Strings {
     pub(super) append: Option<bool>,
 }
 
-/// Files that could not be read or parsed.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     /// Path inside the root, and reason.

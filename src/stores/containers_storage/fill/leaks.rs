@@ -154,6 +154,7 @@ impl GraphrootFiller<'_> {
         }
     }
 
+    /// Reports layers that no image and no container uses, and layers flagged incomplete.
     pub(super) fn unused_layers(&mut self) {
         let snapshot = self.snapshot;
         let used = self.used_nodes();

@@ -21,7 +21,6 @@ use crate::sys::quiet::{FileKind, Within};
 /// Number of bytes at the start of a file that are checked for zeroes, which a power failure leaves.
 const BEGINNING: usize = 64;
 
-/// Checks the files of every image.
 pub(super) fn faults(snapshot: &Snapshot) -> Vec<Inconsistency> {
     let within = snapshot.places.within();
     let images = snapshot.images.par_iter().enumerate();
@@ -113,6 +112,7 @@ fn of_image(within: &Within, directory: &Path, position: usize, image: &ImageRec
     faults
 }
 
+/// Returns true if the image's manifest can be read and names a configuration.
 fn names_configuration(within: &Within, directory: &Path) -> bool {
     let manifest = within.read(&directory.join(MANIFEST), LIMIT_BYTES);
     manifest.is_ok_and(|manifest| configuration_of(&manifest).is_some())
