@@ -19,20 +19,18 @@ use crate::services::request::Request;
 use crate::services::scan::{self, ScanOptions, ScanResult};
 use crate::services::state::Purpose;
 
-/// Knowledge of an image that may come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Coming {
-    /// The store has it.
     Here,
-    /// Its layers are known.
     Arrives(Arrival),
     /// It is an index of manifests: the digest of that of this node's platform, if there is one.
     Index(Option<String>),
     /// Only its name is known. `no_such_file`: it may be meant for a file.
-    Unknown { no_such_file: bool },
+    Unknown {
+        no_such_file: bool,
+    },
 }
 
-/// Deletions that make room for the images.
 #[derive(Debug)]
 pub struct Room {
     /// The command, with the threshold that makes room; `None` if it can delete nothing.
@@ -52,25 +50,21 @@ pub struct Room {
     pub then: Space,
 }
 
-/// Result of `fits`.
 #[derive(Debug)]
 pub struct Fits {
     pub result: ScanResult,
     /// Store that the images would be pulled into.
     pub store: StoreIx,
-    /// Each image, in the order of the request.
     pub images: Vec<(String, Coming)>,
     pub ratio: Ratio,
     /// Sum over the images.
     pub total: Arrival,
-    /// Numbers of the store's filesystem now, and with the images.
     pub now: Space,
     pub then: Space,
     /// Nothing arrives, or the filesystem stays below its thresholds without a deletion.
     pub fits: bool,
     /// Deletions that would make room; `None` if the filesystem stays below its thresholds.
     pub room: Option<Room>,
-    /// Reason why no run of `gc` could begin now.
     pub gc_refused: Option<String>,
 }
 
@@ -86,13 +80,11 @@ impl Fits {
         }
     }
 
-    /// Returns the number of images whose layers are unknown.
     pub fn unknown(&self) -> usize {
         let is_unknown = |coming: &Coming| matches!(coming, Coming::Unknown { .. } | Coming::Index(_));
         self.images.iter().filter(|(_, coming)| is_unknown(coming)).count()
     }
 
-    /// Returns the filesystem of the store.
     pub fn filesystem(&self) -> FilesystemIx {
         let inventory = &self.result.scan.inventory;
         inventory[self.store].filesystem
@@ -159,14 +151,19 @@ pub fn fits(
                 // Layers that are here only with images that the plan deletes have to arrive after all.
                 let arriving = |gone: &HashSet<&str>| {
                     let mut contents = contents.clone();
-                    let chains = inventory.images.iter().filter(|image| image.store == store);
-                    let chains = chains.zip(&mut contents.chains);
+                    let chains = inventory
+                        .images
+                        .iter()
+                        .filter(|image| image.store == store)
+                        .zip(&mut contents.chains);
                     chains
                         .filter(|(image, _)| gone.contains(image.id.as_str()))
                         .for_each(|(_, chain)| chain.clear());
                     let arrivals = arrival::arrivals(&contents, &ratio, &layers);
-                    let coming = arrivals.iter().zip(&images);
-                    let coming = coming.filter(|(_, (_, coming))| matches!(coming, Coming::Arrives(_)));
+                    let coming = arrivals
+                        .iter()
+                        .zip(&images)
+                        .filter(|(_, (_, coming))| matches!(coming, Coming::Arrives(_)));
                     coming.fold(0, |sum: u64, (arrival, _)| sum.saturating_add(arrival.disk_bytes))
                 };
                 let given: Vec<_> = given.iter().flatten().copied().collect();
@@ -270,8 +267,8 @@ fn threshold(targets: &Targets, now: &Space, bytes: u64) -> u8 {
 /// Returns the store that the runtime of this node pulls into: one of a kind that only runtimes have, or else the store
 /// with the most images.
 fn store_of_pulls(inventory: &Inventory) -> Option<StoreIx> {
-    let stores = inventory.stores.iter().enumerate();
-    let stores = stores.filter(|(_, store)| !store.read_only && !store.is_of_artifacts());
+    let stores =
+        inventory.stores.iter().enumerate().filter(|(_, store)| !store.read_only && !store.is_of_artifacts());
     let best = stores.max_by_key(|(position, store)| {
         let images = inventory.images.iter().filter(|image| image.store.get() == *position);
         // Of equal stores the first one was configured for root.
@@ -280,7 +277,6 @@ fn store_of_pulls(inventory: &Inventory) -> Option<StoreIx> {
     best.map(|(position, _)| StoreIx::from(position))
 }
 
-/// Returns the layers of a store whose blobs are known.
 fn contents(inventory: &Inventory, store: StoreIx) -> StoreContents {
     let nodes = inventory.nodes.iter().filter(|node| node.store == store);
     let mut blobs: HashMap<&str, u64> = HashMap::new();
@@ -293,12 +289,16 @@ fn contents(inventory: &Inventory, store: StoreIx) -> StoreContents {
         };
     }
     let images: Vec<_> = inventory.images.iter().filter(|image| image.store == store).collect();
-    let foreign = images.iter().filter(|image| !is_pulled_here(image)).flat_map(|image| &image.blobs);
-    let foreign = foreign.filter(|blob| blobs.contains_key(blob.digest.as_str()));
-    let foreign = foreign.map(|blob| blob.digest.clone()).collect();
+    let foreign = images
+        .iter()
+        .filter(|image| !is_pulled_here(image))
+        .flat_map(|image| &image.blobs)
+        .filter(|blob| blobs.contains_key(blob.digest.as_str()))
+        .map(|blob| blob.digest.clone())
+        .collect();
     let chains = images.iter().map(|image| {
-        let unpacked = image.layers.iter().rev().filter_map(|layer| layers.get(layer.as_str()));
-        let unpacked: Vec<_> = unpacked.copied().collect();
+        let unpacked: Vec<_> =
+            image.layers.iter().rev().filter_map(|layer| layers.get(layer.as_str())).copied().collect();
         if unpacked.len() == image.blobs.len() && is_pulled_here(image) {
             image
                 .blobs

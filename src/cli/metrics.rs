@@ -157,7 +157,6 @@ fn textfile(global: &Global, configured: &Textfile) -> Option<PathBuf> {
     }
 }
 
-/// Returns advice about a failed write.
 fn remedy<E>(error: &WriteError<E>) -> String {
     let WriteError::Io { path, source } = error else { return String::new() };
     let dir = directory_of(path).display();

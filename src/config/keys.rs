@@ -17,7 +17,6 @@ const SIMILAR: f64 = 0.7;
 /// Minimum similarity of a key in another table.
 const ALMOST_EQUAL: f64 = 0.9;
 
-/// A key of the configuration.
 #[derive(Debug)]
 pub struct Key {
     /// Name with its table, for example `images.high_percent`.
@@ -238,7 +237,6 @@ pub const KEYS: [Key; 34] = [
     },
 ];
 
-/// Returns the name of the key or table that is most similar to `name`, if any is.
 pub(super) fn similar(name: &str) -> Option<&'static str> {
     let (table, last) = name.rsplit_once('.').unwrap_or(("", name));
     // The keys of a rule are not in the table of keys.

@@ -16,7 +16,6 @@ use crate::policy::containers;
 use crate::policy::image_rules::ImageRule;
 use crate::policy::{FreeFloor, Policy, Protect, Targets, Thresholds};
 
-/// Default directory of layersweep's state.
 pub const STATE_DIR: &str = "/var/lib/layersweep";
 /// Below the kubelet's own thresholds (85 and 80 by default, eviction at 85), so that layersweep acts before
 /// the kubelet does.
@@ -28,20 +27,16 @@ const MIN_AGE: SignedDuration = SignedDuration::from_mins(2);
 const LEAK_MIN_AGE: SignedDuration = SignedDuration::from_hours(24);
 const STATIC_PODS: &str = "/etc/kubernetes/manifests";
 
-/// The checked settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Directory of the database.
     pub state_dir: PathBuf,
     /// The stores to read. If the configuration names no store, discovery finds them.
     pub stores: Stores,
-    /// Way in which images are deleted.
     pub via: Via,
     /// Settings for images. The caller adds the images of static pods and sandboxes.
     pub images: Policy,
     /// Directory of the static pod manifests; `None`: their images are not protected.
     pub static_pods: Option<PathBuf>,
-    /// File with the references of the declared set of images, if it is configured.
     pub references_file: Option<PathBuf>,
     pub containers: Containers,
     pub kubelet: ConfiguredPlaces,
@@ -53,7 +48,6 @@ pub struct Config {
     /// All processes that can use the stores are in this PID namespace, although it is not the initial one:
     /// the node is itself a container.
     pub trust_pid_namespace: bool,
-    /// The files that were read, in this order.
     pub files: Vec<PathBuf>,
     /// Origins of the keys that a file or flag sets.
     pub origins: BTreeMap<String, Vec<ConfigOrigin>>,
@@ -62,26 +56,21 @@ pub struct Config {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stores {
     pub graphroots: Vec<PathBuf>,
-    /// Runroot of the graphroot.
     pub runroot: Option<PathBuf>,
     pub containerd_roots: Vec<PathBuf>,
     /// The runtime's socket, for example `unix:///run/crio/crio.sock`.
     pub cri_endpoint: Option<String>,
 }
 
-/// Collection of exited containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Containers {
-    /// Exited containers and sandboxes are deleted.
     pub enabled: bool,
-    /// Logs of deleted pods are deleted.
     pub logs: bool,
     pub policy: containers::ContainerPolicy,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leaks {
-    /// Leaks that are proven safe are deleted.
     pub delete: bool,
     pub min_age: SignedDuration,
 }
@@ -207,13 +196,14 @@ fn check_rules(sources: &mut Sources) {
     let rules = sources
         .rules()
         .filter(|(rule, _)| rule.min_age.is_none() && rule.max_age.is_none() && rule.keep_newest.is_none());
-    let problems = rules.map(|(rule, origin)| ConfigProblem {
-        origin: origin.clone(),
-        field: RULES.to_owned(),
-        message: format!("the rule for {:?} sets nothing", rule.pattern.0.text()),
-        remedy: "set min_age, max_age or keep_newest in it, or remove it".into(),
-    });
-    let problems: Vec<_> = problems.collect();
+    let problems: Vec<_> = rules
+        .map(|(rule, origin)| ConfigProblem {
+            origin: origin.clone(),
+            field: RULES.to_owned(),
+            message: format!("the rule for {:?} sets nothing", rule.pattern.0.text()),
+            remedy: "set min_age, max_age or keep_newest in it, or remove it".into(),
+        })
+        .collect();
     sources.problems.extend(problems);
 }
 

@@ -53,7 +53,6 @@ impl Client {
         &self.endpoint
     }
 
-    /// Version that the runtime reported at [`Self::connect`].
     #[must_use]
     pub fn version(&self) -> &v1::VersionResponse {
         &self.version

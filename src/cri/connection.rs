@@ -43,7 +43,6 @@ pub(super) enum CallKind {
     Completion,
 }
 
-/// Parameters of a call apart from its message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call<'a> {
     pub(super) endpoint: &'a Endpoint,
@@ -61,8 +60,10 @@ impl Call<'_> {
         if self.is_cancelled() {
             return Err(CriProblem::Cancelled);
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| internal(format!("starting a tokio runtime: {error}")))?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| internal(format!("starting a tokio runtime: {error}")))?;
         // Dropping the runtime at the end of this function drops its connection.
         runtime.block_on(async {
             let stream = self.socket().await?;
@@ -71,8 +72,8 @@ impl Call<'_> {
                 let answer = ask(channel).await;
                 answer.map_err(|status| CriProblem::of(&status, self.kind == CallKind::Action))
             });
-            let answer = self.unless_cancelled(answer).await?;
-            let answer = answer.unwrap_or(Err(CriProblem::Deadline(self.deadline)));
+            let answer =
+                self.unless_cancelled(answer).await?.unwrap_or(Err(CriProblem::Deadline(self.deadline)));
             answer.map(tonic::Response::into_inner)
         })
     }
@@ -81,7 +82,6 @@ impl Call<'_> {
         self.kind != CallKind::Completion && self.options.is_cancelled()
     }
 
-    /// Returns the error of an abandoned call.
     fn left(self) -> CriProblem {
         if self.kind == CallKind::Query { CriProblem::Cancelled } else { CriProblem::Left }
     }
@@ -148,8 +148,7 @@ async fn channel(stream: UnixStream) -> Result<Channel, CriProblem> {
     // tonic would reconnect whenever it likes. It gets this one stream.
     let stream = Mutex::new(Some(stream));
     let connector = tower::service_fn(move |_: Uri| {
-        let stream = stream.lock().ok().and_then(|mut stream| stream.take());
-        let stream = stream.map(TokioIo::new);
+        let stream = stream.lock().ok().and_then(|mut stream| stream.take()).map(TokioIo::new);
         async move { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
     });
     // HTTP/2 requires a host name in the header; it is never resolved.

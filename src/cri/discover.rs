@@ -36,7 +36,6 @@ const CRICTL: &str = "/etc/crictl.yaml";
 /// The kubelet's flag for the socket; `containerRuntimeEndpoint` in its configuration means the same.
 const ENDPOINT_FLAG: &str = "--container-runtime-endpoint";
 
-/// A candidate socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     pub endpoint: Endpoint,
@@ -55,7 +54,6 @@ pub struct EndpointDiscovery {
     pub problems: Vec<(PathBuf, String)>,
 }
 
-/// The result of probing the candidates.
 #[derive(Debug, Default)]
 pub struct Answers {
     /// Runtimes with CRI v1, in the order of the candidates. If there are several, the caller chooses one or
@@ -90,9 +88,9 @@ pub fn discover(root: &Sysroot) -> EndpointDiscovery {
     let usual = USUAL.map(|(path, origin)| (PathBuf::from(path), origin.to_owned()));
     // One socket may be at both paths.
     let default: Vec<_> = usual.iter().filter_map(|(path, _)| identity(root, path)).collect();
-    let named = named_by_runtimes(root).into_iter();
-    let named =
-        named.filter(|(path, _)| identity(root, path).is_none_or(|socket| !default.contains(&socket)));
+    let named = named_by_runtimes(root)
+        .into_iter()
+        .filter(|(path, _)| identity(root, path).is_none_or(|socket| !default.contains(&socket)));
     for (path, origin) in named.chain(usual) {
         if root.resolve(&path).is_ok() {
             finder.add(&path.to_string_lossy(), origin, false);
@@ -101,7 +99,6 @@ pub fn discover(root: &Sysroot) -> EndpointDiscovery {
     finder.found
 }
 
-/// Returns device and inode of a socket.
 fn identity(root: &Sysroot, path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     let facts = std::fs::metadata(root.resolve(path).ok()?).ok()?;

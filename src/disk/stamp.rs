@@ -152,13 +152,10 @@ mod tests {
     use std::path::Path;
 
     fn of(root: &Path, parts: &[(&str, TreeScope)]) -> Option<Fingerprint> {
-        let trees = parts.iter().map(|(path, scope)| Tree {
-            root: 0,
-            path: Path::new(path).into(),
-            unit: 7,
-            scope: *scope,
-        });
-        let trees: Vec<_> = trees.collect();
+        let trees: Vec<_> = parts
+            .iter()
+            .map(|(path, scope)| Tree { root: 0, path: Path::new(path).into(), unit: 7, scope: *scope })
+            .collect();
         gather(&[root.to_path_buf()], &Within::default(), &trees, 2).remove(&7)
     }
 

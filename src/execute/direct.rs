@@ -19,7 +19,6 @@ use crate::model::{
 use crate::policy::{Facts, FullFilesystem};
 use crate::stores::Scan;
 
-/// The remover that edits the store.
 #[derive(Debug)]
 pub struct DirectRemover<'a> {
     editors: &'a Editors,
@@ -66,10 +65,11 @@ impl<'a> DirectRemover<'a> {
 impl Remover for DirectRemover<'_> {
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<Facts>, PreconditionError> {
         self.owners.absent(inventory)?;
-        let of_stores = inventory.stores.iter();
-        let of_stores =
-            of_stores.map(|store| Facts { out_of_reach: self.out_of_reach(store), ..Facts::default() });
-        let of_stores: Vec<_> = of_stores.collect();
+        let of_stores: Vec<_> = inventory
+            .stores
+            .iter()
+            .map(|store| Facts { out_of_reach: self.out_of_reach(store), ..Facts::default() })
+            .collect();
         Ok(inventory.images.iter().map(|image| of_stores[image.store.get()].clone()).collect())
     }
 
@@ -82,8 +82,9 @@ impl Remover for DirectRemover<'_> {
             let mut facts = refusals.get(image.id.as_str()).cloned().unwrap_or_default();
             if !refusals.is_empty() {
                 let layers = refs.reach(Root::Image(position.into())).iter().copied();
-                let refused = layers.filter_map(|node| Some((node, refusals.get(&inventory[node].id)?)));
-                let refused = refused.filter(|(node, _)| may_be_deleted(scan, image.store, *node));
+                let refused = layers
+                    .filter_map(|node| Some((node, refusals.get(&inventory[node].id)?)))
+                    .filter(|(node, _)| may_be_deleted(scan, image.store, *node));
                 refused.for_each(|(_, refusal)| facts.add(refusal.clone()));
                 // One overlay mount uses several layers.
                 facts.used_by.dedup();

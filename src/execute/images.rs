@@ -85,7 +85,6 @@ pub fn run(
     Ok(plan)
 }
 
-/// Proves and removes images of a scan.
 struct Images<'a> {
     scan: &'a Scan,
     context: &'a dyn PolicyContext,

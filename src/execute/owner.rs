@@ -11,7 +11,6 @@ use crate::execute::remover::PreconditionError;
 use crate::model::Inventory;
 use crate::sys::sysroot::Sysroot;
 
-/// The sockets of runtimes that may own the stores.
 #[derive(Clone, Debug)]
 pub struct Owners {
     /// An owner may run (`--while-runtime-runs`): no socket is checked.
@@ -26,14 +25,8 @@ pub struct Owners {
 /// A runtime that owns a store, or may own it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OwnerPresence {
-    /// It answers, and it owns the store.
     #[error("{runtime} is running on {endpoint} and owns the store {}", root.display())]
-    Answers {
-        /// Name and version.
-        runtime: String,
-        endpoint: String,
-        root: PathBuf,
-    },
+    Answers { runtime: String, endpoint: String, root: PathBuf },
     /// A runtime is running, but its store is unknown.
     #[error("cannot determine whether the owner of the store is running: {0}")]
     Unsure(String),

@@ -18,7 +18,6 @@ use crate::model::{ImageIx, Inventory, LeakIx, StoreId, StoreIx};
 pub struct Figures {
     /// Mount point of the store's filesystem.
     pub mount: String,
-    /// The store is read-only.
     pub read_only: bool,
     /// The whole store could be read. If not, the figures are lower bounds.
     pub complete: bool,
@@ -45,10 +44,8 @@ pub struct Figures {
     /// Number of layers, snapshots and blobs.
     #[serde(default)]
     pub layers: u64,
-    /// Number of containers by state.
     #[serde(default)]
     pub containers: BTreeMap<String, u64>,
-    /// Leaks by class and verdict.
     #[serde(default)]
     pub leaks: Vec<LeakFigures>,
     /// Used bytes of the store's filesystem that are not in any store, by kind: `journal`, `logs`, `core_dumps`,
@@ -67,7 +64,6 @@ pub const NONE: &str = "_none";
 /// Maximum number of namespaces with their own bytes.
 pub const MAX_NAMESPACES: usize = 100;
 
-/// Leaks of one class and verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeakFigures {
     pub class: String,
@@ -78,7 +74,6 @@ pub struct LeakFigures {
     pub bytes: u64,
 }
 
-/// Figures of a store, and the scan that they are from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreFigures {
     pub key: StoreId,
@@ -105,51 +100,53 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
     }
     let keys = [GroupBy::Owner, GroupBy::Namespace].map(|by| GroupKeys::new(inventory, by));
     let incomplete = incomplete_stores(inventory);
-    let stores = inventory.stores.iter().zip(images).zip(leaks).enumerate();
-    let stores = stores.map(|(store_ix, ((store, images), leaks))| {
-        let store_ix = StoreIx::from(store_ix);
-        let sums = refs::breakdown(inventory, refs, store_ix);
-        let mut containers = BTreeMap::new();
-        for root in refs.roots_of(store_ix) {
-            let Root::Container(container) = root else { continue };
-            let container = &inventory[*container];
-            *containers.entry(container.state.as_str().to_owned()).or_default() += 1;
-        }
-        let nodes = refs.nodes_of(store_ix).iter().copied();
-        let fair = refs::fair_of(inventory, refs, nodes, |node| refs::size_in_store(inventory, node));
-        Figures {
-            mount: inventory[store.filesystem].mount.to_string_lossy().into_owned(),
-            read_only: store.read_only,
-            complete: !incomplete[store_ix.get()],
-            bytes: sums.by_holder().map(|(holder, size)| (holder.to_owned(), size.bytes)).into(),
-            fair: by_owner(&keys[0], &fair),
-            namespaces: by_namespace(&keys[1], &fair),
-            inodes: sums.total().inodes,
-            reclaimable_bytes: refs::reclaimable(inventory, refs, &[store_ix]).frees_bytes,
-            images,
-            layers: refs.nodes_of(store_ix).iter().filter(|node| inventory[**node].kind.is_layer()).count()
-                as u64,
-            containers,
-            leaks: leaks
-                .into_iter()
-                .map(|((class, verdict), (count, bytes))| LeakFigures {
-                    class: class.to_owned(),
-                    verdict: verdict.to_owned(),
-                    count,
-                    bytes,
-                })
-                .collect(),
-            outside: BTreeMap::new(),
-            reserve_files: Vec::new(),
-        }
-    });
+    let stores = inventory.stores.iter().zip(images).zip(leaks).enumerate().map(
+        |(store_ix, ((store, images), leaks))| {
+            let store_ix = StoreIx::from(store_ix);
+            let sums = refs::breakdown(inventory, refs, store_ix);
+            let mut containers = BTreeMap::new();
+            for root in refs.roots_of(store_ix) {
+                let Root::Container(container) = root else { continue };
+                let container = &inventory[*container];
+                *containers.entry(container.state.as_str().to_owned()).or_default() += 1;
+            }
+            let nodes = refs.nodes_of(store_ix).iter().copied();
+            let fair = refs::fair_of(inventory, refs, nodes, |node| refs::size_in_store(inventory, node));
+            Figures {
+                mount: inventory[store.filesystem].mount.to_string_lossy().into_owned(),
+                read_only: store.read_only,
+                complete: !incomplete[store_ix.get()],
+                bytes: sums.by_holder().map(|(holder, size)| (holder.to_owned(), size.bytes)).into(),
+                fair: by_owner(&keys[0], &fair),
+                namespaces: by_namespace(&keys[1], &fair),
+                inodes: sums.total().inodes,
+                reclaimable_bytes: refs::reclaimable(inventory, refs, &[store_ix]).frees_bytes,
+                images,
+                layers: refs
+                    .nodes_of(store_ix)
+                    .iter()
+                    .filter(|node| inventory[**node].kind.is_layer())
+                    .count() as u64,
+                containers,
+                leaks: leaks
+                    .into_iter()
+                    .map(|((class, verdict), (count, bytes))| LeakFigures {
+                        class: class.to_owned(),
+                        verdict: verdict.to_owned(),
+                        count,
+                        bytes,
+                    })
+                    .collect(),
+                outside: BTreeMap::new(),
+                reserve_files: Vec::new(),
+            }
+        },
+    );
     stores.collect()
 }
 
-/// Returns the bytes of a store by owner.
 fn by_owner(keys: &GroupKeys<'_>, fair: &Fair) -> BTreeMap<String, u64> {
-    let owners = refs::groups(keys, fair).into_iter();
-    let owners = owners.map(|group| match group.kind {
+    let owners = refs::groups(keys, fair).into_iter().map(|group| match group.kind {
         GroupKind::Group => (group.name, group.bytes),
         GroupKind::Unnamed | GroupKind::Unused => ("none".to_owned(), group.bytes),
     });
@@ -164,11 +161,11 @@ fn by_owner(keys: &GroupKeys<'_>, fair: &Fair) -> BTreeMap<String, u64> {
 
 /// Returns the bytes of a store's images and containers by namespace.
 fn by_namespace(keys: &GroupKeys<'_>, fair: &Fair) -> BTreeMap<String, u64> {
-    let groups = refs::groups(keys, fair);
-    let groups = groups.into_iter().filter(|group| group.bytes > 0).map(|group| match group.kind {
-        GroupKind::Group => (group.name, group.bytes),
-        GroupKind::Unnamed | GroupKind::Unused => (NONE.to_owned(), group.bytes),
-    });
+    let groups =
+        refs::groups(keys, fair).into_iter().filter(|group| group.bytes > 0).map(|group| match group.kind {
+            GroupKind::Group => (group.name, group.bytes),
+            GroupKind::Unnamed | GroupKind::Unused => (NONE.to_owned(), group.bytes),
+        });
     largest_namespaces(groups, MAX_NAMESPACES)
 }
 
@@ -180,8 +177,10 @@ pub fn largest_namespaces(
     let (mut namespaces, rest): (Vec<_>, Vec<_>) =
         groups.into_iter().partition(|(name, _)| name != NONE && name != OTHER);
     namespaces.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    let others = namespaces.split_off(most.min(namespaces.len()));
-    let others = others.into_iter().map(|(_, bytes)| (OTHER.to_owned(), bytes));
+    let others = namespaces
+        .split_off(most.min(namespaces.len()))
+        .into_iter()
+        .map(|(_, bytes)| (OTHER.to_owned(), bytes));
     let mut sums: BTreeMap<_, u64> = namespaces.into_iter().collect();
     for (name, bytes) in rest.into_iter().chain(others) {
         let sum = sums.entry(name).or_default();
@@ -213,10 +212,8 @@ fn incomplete_stores(inventory: &Inventory) -> Vec<bool> {
     incomplete
 }
 
-/// Stored figures of all stores.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AllFigures {
-    /// Stores whose figures can be read, by root and driver.
     pub stores: Vec<StoreFigures>,
     /// Number of stores whose figures cannot be read; the next scan replaces them.
     pub unreadable: usize,

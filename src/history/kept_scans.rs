@@ -35,7 +35,6 @@ const THIN: &str = "
 /// Maximum length of an unpacked summary. A damaged row may claim more.
 const MAX_UNPACKED: u64 = 512 << 20;
 
-/// The scan of a summary.
 #[derive(Clone, Copy, Debug)]
 pub struct Scanned<'a> {
     pub run_id: &'a str,
@@ -147,7 +146,6 @@ fn unpack(packed: &[u8]) -> rusqlite::Result<ScanSummary> {
     serde_json::from_reader(text).map_err(damaged)
 }
 
-/// Loads the summary of a kept scan.
 pub fn load(connection: &Connection, scan: &KeptScan) -> rusqlite::Result<ComparedScan> {
     let packed: Option<Vec<u8>> = connection
         .prepare_cached("SELECT summary FROM kept_scans WHERE id = ?1")?
@@ -174,7 +172,6 @@ pub struct KeptScan {
     pub bytes: u64,
 }
 
-/// A user's way to name a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScanName {
     /// The newest scan, or the given number before it.
@@ -185,7 +182,6 @@ pub enum ScanName {
     At(Timestamp),
 }
 
-/// Reason why a name matches no scan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
     #[error("no scan is kept to compare with")]

@@ -14,10 +14,8 @@ use serde::{Serialize, Serializer};
 
 use crate::model::text::display::two_decimals;
 
-/// A layer as a manifest describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerBlob {
-    /// Digest of the blob.
     pub digest: String,
     /// Length of the blob in bytes: compressed, as it is downloaded.
     pub compressed_bytes: u64,
@@ -26,7 +24,6 @@ pub struct LayerBlob {
 /// A layer of the store with a known blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownLayer {
-    /// Digest of its blob.
     pub digest: String,
     pub compressed_bytes: u64,
     /// Bytes on the disk, unpacked.
@@ -66,13 +63,15 @@ impl Ratio {
     /// Usual ratio of gzip for distributions and programs, for a store without layers of known sizes.
     const USUAL: Self = Self { mean: 2.5, low: 1.5, high: 3.5, layers: 0 };
 
-    /// Computes the ratio of the store's layers.
     #[must_use]
     pub fn of(contents: &StoreContents) -> Self {
         let mut seen = HashSet::new();
-        let layers = contents.chains.iter().flatten();
-        let mut layers: Vec<_> =
-            layers.filter(|layer| layer.compressed_bytes > 0 && seen.insert(&layer.digest)).collect();
+        let mut layers: Vec<_> = contents
+            .chains
+            .iter()
+            .flatten()
+            .filter(|layer| layer.compressed_bytes > 0 && seen.insert(&layer.digest))
+            .collect();
         let sum = |field: fn(&KnownLayer) -> u64| {
             layers.iter().fold(0, |sum: u64, layer| sum.saturating_add(field(layer)))
         };
@@ -139,7 +138,6 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// Returns the sum of two images.
     #[must_use]
     pub fn plus(self, other: &Self) -> Self {
         Self {

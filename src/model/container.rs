@@ -11,7 +11,6 @@ use crate::model::text::display::{shell_word, short_id};
 use crate::model::text::names::names;
 
 names! {
-    /// Program that made a container.
     Owner {
         /// CRI-O, for the kubelet.
         CriO = "cri-o",
@@ -22,12 +21,10 @@ names! {
         Containerd = "containerd",
         /// Docker, which keeps its containers in containerd.
         Docker = "docker",
-        /// The records do not contain it.
         Unknown = "unknown",
     }
 }
 
-/// A container record.
 #[derive(Clone, Debug)]
 pub struct Container {
     pub id: ContainerId,
@@ -157,7 +154,6 @@ pub enum PrintedCommand {
 }
 
 impl PrintedCommand {
-    /// Returns the command as it is typed.
     #[must_use]
     pub fn text(&self) -> &str {
         match self {

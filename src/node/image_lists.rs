@@ -17,7 +17,6 @@ use crate::model::text::reference::{checked, is_digest};
 /// Maximum number of images of all files together.
 pub const MOST_IMAGES: usize = 20_000;
 
-/// An image that a file or an argument names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WantedImage {
     /// Reference, or the file and its position for a manifest.
@@ -33,7 +32,6 @@ pub struct WantedImage {
 }
 
 impl WantedImage {
-    /// Creates an image of which only the reference is known.
     #[must_use]
     pub fn named(reference: &str) -> Self {
         Self { name: reference.to_owned(), ..Self::default() }
@@ -73,7 +71,6 @@ pub fn parse(origin: &str, text: &str) -> Result<Vec<WantedImage>, String> {
     }
 }
 
-/// Part of a file.
 enum Entry<'a> {
     Document(Value),
     Reference(&'a str),
@@ -129,7 +126,6 @@ fn content(line: &str) -> Option<&str> {
     (!line.is_empty()).then_some(line)
 }
 
-/// Checks the reference on a line.
 fn checked_line(line: &str) -> Result<&str, String> {
     const SHOWN: usize = 80;
     checked(line).map_err(|why| format!("{why}: {:?}", line.chars().take(SHOWN).collect::<String>()))
@@ -138,13 +134,11 @@ fn checked_line(line: &str) -> Result<&str, String> {
 /// Maximum number of references in a list.
 const MOST_LISTED: usize = 100_000;
 
-/// A line of a list that is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {number}: {why}")]
 pub struct BadLine {
     /// Number of the line, from 1.
     pub number: usize,
-    /// Clause that says what is wrong.
     pub why: String,
 }
 
@@ -174,8 +168,10 @@ fn of_document(name: &str, document: &Value) -> Result<Vec<WantedImage>, String>
         return Ok(vec![WantedImage { digests, is_index: true, ..WantedImage::named(name) }]);
     }
     if let Some(layers) = document.get("LayersData").and_then(Value::as_array) {
-        let layers = layers.iter().map(|layer| wanted_layer(layer, "Digest", "Size"));
-        let layers = layers.collect::<Result<Vec<_>, _>>()?;
+        let layers = layers
+            .iter()
+            .map(|layer| wanted_layer(layer, "Digest", "Size"))
+            .collect::<Result<Vec<_>, _>>()?;
         let name = match document["Name"].as_str().filter(|name| !name.is_empty()) {
             Some(name) => checked_line(name).map_err(|why| format!("/Name: {why}"))?,
             None => name,
@@ -243,8 +239,8 @@ fn of_manifest(name: &str, manifest: &Value) -> Result<WantedImage, String> {
 
 fn wanted_layer(layer: &Value, digest: &str, size: &str) -> Result<LayerBlob, String> {
     let digest = layer.get(digest).and_then(Value::as_str).ok_or("a layer has no digest")?;
-    let compressed_bytes = layer.get(size).and_then(Value::as_u64);
-    let compressed_bytes = compressed_bytes.ok_or_else(|| format!("the layer {digest} has no size"))?;
+    let compressed_bytes =
+        layer.get(size).and_then(Value::as_u64).ok_or_else(|| format!("the layer {digest} has no size"))?;
     Ok(LayerBlob { digest: digest.to_owned(), compressed_bytes })
 }
 

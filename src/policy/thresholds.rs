@@ -14,7 +14,6 @@ use crate::model::text::display::{bytes, two_decimals};
 use crate::model::text::names::{names, string_schema};
 
 names! {
-    /// Resource that a threshold counts.
     #[derive(Default)]
     Counted {
         #[default]
@@ -24,7 +23,6 @@ names! {
 }
 
 names! {
-    /// Component that acts at a threshold.
     Source {
         /// layersweep's `gc`.
         Layersweep = "layersweep",
@@ -35,7 +33,6 @@ names! {
     }
 }
 
-/// Event at a threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThresholdName {
     /// `gc` starts to delete.
@@ -46,10 +43,8 @@ pub enum ThresholdName {
     GcHighFree,
     GcInodesHigh,
     GcInodesLow,
-    /// The kubelet starts to delete images.
     ImageGcHigh,
     ImageGcLow,
-    /// The kubelet evicts pods.
     Eviction {
         /// Pods are killed at once; otherwise they get time to end.
         hard: bool,
@@ -133,12 +128,10 @@ impl fmt::Display for DiskThreshold {
     }
 }
 
-/// Disk with thresholds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     /// Mount point, for messages.
     pub mount: String,
-    /// Size in bytes.
     pub capacity_bytes: u64,
     /// Number of inodes; 0 if there is no fixed number.
     pub inodes: u64,
@@ -169,14 +162,12 @@ impl Disk {
     }
 }
 
-/// Eviction threshold on one disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Eviction {
     /// Pods are killed at once; otherwise they get time to end.
     pub hard: bool,
     /// Signal: the kubelet's name of the measured resource.
     pub signal: &'static str,
-    /// Amount that must be left.
     pub amount: Amount,
     /// Percentage in use above which less is left.
     pub percent: f64,

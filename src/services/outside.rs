@@ -42,7 +42,6 @@ pub(crate) fn measure(
     other_users
 }
 
-/// Measures the data outside the stores.
 pub(crate) fn measure_quietly(
     request: &Request,
     config: &Config,
@@ -123,7 +122,6 @@ pub struct Outside {
     pub parts: Vec<Part>,
     /// Causes of the usage, ranked as in [`diagnosis::rank`], without those that the run itself deletes.
     pub causes: Vec<Cause>,
-    /// Resource that is short.
     pub scarce: Counted,
     /// Low threshold for it, if it is passed.
     pub low: Option<f64>,
@@ -158,11 +156,9 @@ fn whole(rest: u64, parts: &[Part], used_bytes: u64) -> u64 {
     rest.max(in_parts.min(used_bytes))
 }
 
-/// Use of the inodes of a filesystem that is short of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InodeUse {
     pub mount: PathBuf,
-    /// Number of inodes of the filesystem.
     pub inodes: u64,
     /// Inodes in images, also in those that are kept.
     pub in_images: u64,
@@ -224,9 +220,11 @@ pub(crate) fn inode_users(scan: &Scan, other_users: &OtherUsers, ix: FilesystemI
             ..in_store(inventory, container.store, label, size.bytes)
         });
     }
-    let volumes =
-        other_users.volumes.iter().filter(|volume| volume.filesystem == ix && volume.inodes >= least);
-    let volumes: Vec<_> = volumes.collect();
+    let volumes: Vec<_> = other_users
+        .volumes
+        .iter()
+        .filter(|volume| volume.filesystem == ix && volume.inodes >= least)
+        .collect();
     let mut large = diagnosis::large(scan, other_users, ix);
     // The directory of volumes is named only if no volume in it is.
     large.retain(|part| {
@@ -243,7 +241,6 @@ pub(crate) fn inode_users(scan: &Scan, other_users: &OtherUsers, ix: FilesystemI
     users
 }
 
-/// Returns a part of a store that has a name, without its inodes.
 fn in_store(inventory: &Inventory, store: StoreIx, label: String, bytes: u64) -> Part {
     Part {
         kind: PartKind::StoreOther,
@@ -278,7 +275,6 @@ pub(crate) fn with_most_inodes(places: &[Part]) -> String {
     places.collect::<Vec<_>>().join("; ")
 }
 
-/// Formats it as a sentence for people.
 impl fmt::Display for InodeUse {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { mount, inodes, in_images, largest, is_outside } = self;
@@ -313,7 +309,6 @@ const LEAST_NAMED: u64 = 1 << 20;
 
 /// Returns the largest parts in words; an empty string if no part is large enough.
 pub(crate) fn largest(parts: &[Part]) -> String {
-    /// Maximum number of parts in one sentence.
     const NAMED: usize = 3;
     let named =
         parts.iter().filter(|part| part.bytes >= LEAST_NAMED).take(NAMED).map(|part| match &part.path {
@@ -354,7 +349,6 @@ pub(crate) fn excess(filesystem: &Filesystem, excess_bytes: u64) -> Option<Findi
     Some(Finding::new(&filesystem.mount, message))
 }
 
-/// Formats it as a sentence for people.
 impl fmt::Display for Outside {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (outside, used) = (bytes(self.bytes), bytes(self.used_bytes));

@@ -71,7 +71,6 @@ impl Reach {
         Self { refusal: reach.refusal.or(unreadable), ..reach }
     }
 
-    /// Asks the remover that a run would use about the images of a scan.
     pub(crate) fn ask(request: &Request, config: &Config, scan: &Scan, editors: &Editors) -> Self {
         let is_seen = runtime::is_seen(request, scan);
         let (facts, is_direct) = match facts(request, config, scan, editors) {
@@ -91,12 +90,10 @@ impl Reach {
         }
     }
 
-    /// The command that deletes images here.
     pub fn command(&self) -> &'static str {
         if self.is_direct { "layersweep gc --via direct" } else { "layersweep gc" }
     }
 
-    /// Way in which a run deletes an image, as a clause.
     pub(crate) fn way(&self, config: &Config) -> &'static str {
         if self.is_direct || config.via == Via::Direct {
             "deleted directly in its store"
@@ -105,7 +102,6 @@ impl Reach {
         }
     }
 
-    /// Reason for which nothing can be deleted now, as a clause.
     pub fn refused(&self) -> Option<String> {
         let refusal = self.refusal.as_ref()?;
         Some(match &refusal.hint {
@@ -115,7 +111,6 @@ impl Reach {
     }
 }
 
-/// Facts about the images from the remover that a run would use.
 fn facts(request: &Request, config: &Config, scan: &Scan, editors: &Editors) -> Result<ImageFacts, Error> {
     let selection = Selection::Gc { only: vec![Only::Images], policy: PolicyKind::Exact };
     let gc_request = GcRequest { request, config, selection, dry_run: true, while_runtime_runs: false };

@@ -16,7 +16,6 @@ use crate::sys::sysroot::Sysroot;
 pub struct Request {
     /// Graphroots of containers/storage. If no store is named, stores are discovered.
     pub graphroots: Vec<PathBuf>,
-    /// Runroot of the named graphroot.
     pub runroot: Option<PathBuf>,
     /// Root directories of containerd, for example `/var/lib/containerd`.
     pub containerd_roots: Vec<PathBuf>,
@@ -37,7 +36,6 @@ pub struct Request {
     pub full: bool,
     /// Number of threads that read directories; `None`: a number that suits a disk whose data is not cached.
     pub threads: Option<u16>,
-    /// Priority of disk reads.
     pub io_priority: IoPriority,
     /// Stores that programs on this node report, read at the first use.
     pub running: Arc<OnceLock<Arc<RunningPrograms>>>,
@@ -49,7 +47,6 @@ impl Request {
         !self.graphroots.is_empty() || !self.containerd_roots.is_empty()
     }
 
-    /// Returns the root in which paths are resolved.
     pub fn root(&self) -> Sysroot {
         self.sysroot.as_deref().map_or_else(Sysroot::live, Sysroot::at)
     }

@@ -89,7 +89,6 @@ fn outside(
     by_kind
 }
 
-/// Records the scan that `state` was opened for.
 pub(crate) struct ScanRecording<'a> {
     pub request: &'a Request,
     pub state: &'a mut State,
@@ -99,8 +98,8 @@ impl ScanRecording<'_> {
     /// Records that a scan of the whole node found no store although earlier scans did, so that figures of removed
     /// stores are not reported any more. A failure is reported and has no other effect.
     pub fn save_none(self, observer: &dyn Observer) {
-        let remembered = self.state.read(figures::all);
-        let remembered = remembered.is_ok_and(|all| !all.stores.is_empty() || all.unreadable > 0);
+        let remembered =
+            self.state.read(figures::all).is_ok_and(|all| !all.stores.is_empty() || all.unreadable > 0);
         if self.state.directory.foreign || self.state.is_unreadable || !remembered {
             return;
         }
@@ -155,8 +154,7 @@ impl ScanRecording<'_> {
         }
         state.is_unrecorded = saved.recorded.is_none();
         state.add_findings(scan);
-        let warnings = saved.warnings.iter();
-        let warnings = warnings.map(|warning| finding(&state.directory, warning.to_string()));
+        let warnings = saved.warnings.iter().map(|warning| finding(&state.directory, warning.to_string()));
         scan.inventory.findings.extend(warnings);
         for (store, message) in Recorded::of(&scan.inventory).messages() {
             let root = scan.inventory[store].root.clone();
@@ -229,8 +227,8 @@ impl ScanRecording<'_> {
     fn write(&self, run: &ScanRun<'_>, access: Access) -> Result<(Database, Saved), Error> {
         let mut database = Database::open(self.request, access)?;
         let queue = Queue::of(&database.directory);
-        let saved = history::save(&mut database.records, &queue, run);
-        let saved = saved.map_err(|source| failed(&database.directory, source))?;
+        let saved = history::save(&mut database.records, &queue, run)
+            .map_err(|source| failed(&database.directory, source))?;
         Ok((database, saved))
     }
 }

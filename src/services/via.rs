@@ -31,7 +31,6 @@ use crate::sys::sysroot::Sysroot;
 /// The way of deletion, chosen once for each run and used for planning and deleting.
 #[derive(Debug)]
 pub(crate) enum Deleter {
-    /// Through the runtime.
     Cri(Box<CriRemover>),
     /// In the stores themselves, while none of their owners runs (with `--while-runtime-runs` also while one runs).
     Direct(Owners),
@@ -83,7 +82,6 @@ impl Deleter {
         }
     }
 
-    /// The remover of images. A direct one is created in `direct`.
     pub(crate) fn remover<'r, 'e: 'r>(
         &'e mut self,
         editors: &'e Editors,
@@ -96,7 +94,6 @@ impl Deleter {
     }
 }
 
-/// State of the node's runtimes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RuntimeState {
     Answers,
@@ -175,13 +172,11 @@ fn refusal(missing: NoRuntime, request: &Request, inventory: Option<&Inventory>)
     missing.into_error(is_direct_possible)
 }
 
-/// Reads the stores' records now.
 fn records(request: &Request) -> Result<Inventory, Error> {
     let scan_request = stores::ScanRequest { measure: Measure::RecordsAndMounts, ..request.stores()? };
     Ok(stores::run(&scan_request, &Progress::default())?.inventory)
 }
 
-/// Returns true if a runtime should answer on this node.
 pub(crate) fn is_expected(answers: &Answers, kubelet: &Kubelet, sysroot: &Sysroot) -> bool {
     let mut silent = answers.silent.iter();
     silent.any(|(candidate, error)| {

@@ -4,10 +4,8 @@ use oci_spec::image;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-/// Entry of an index or manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Digest of the blob.
     pub digest: String,
     /// Length in bytes, according to the document.
     pub size: Option<u64>,
@@ -18,7 +16,6 @@ pub struct Descriptor {
 /// A blob that refers to other blobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Document {
-    /// An index or manifest list.
     Index(Vec<Descriptor>),
     Manifest {
         /// `None` for an artifact's manifest without a config.

@@ -18,10 +18,8 @@ use crate::model::documents::reader::NodeDocument;
 use crate::services::error::Error;
 use documents::{Documents, Position, Source};
 
-/// Maximum number of listed documents that could not be read.
 const LISTED_PROBLEMS: usize = 100;
 
-/// Result of a merge.
 #[derive(Debug)]
 pub struct Merged {
     pub fleet: Fleet,
@@ -29,11 +27,8 @@ pub struct Merged {
     pub documents: u64,
     /// Documents that do not count because a newer one is of the same node.
     pub older: u64,
-    /// Nodes with such documents.
     pub nodes_with_older: u64,
-    /// Number of documents that could not be read.
     pub unread: u64,
-    /// The first of them.
     pub problems: Vec<UnreadDocument>,
 }
 
@@ -61,15 +56,14 @@ pub fn merge(files: &[PathBuf]) -> Result<Merged, Error> {
     if !older.is_empty() {
         round = Round::read(files, &sources, older);
     }
-    let problems = round
+    let problems: Vec<_> = round
         .problems
         .into_iter()
-        .map(|(position, reason)| UnreadDocument { place: place(files, position), reason });
-    let problems: Vec<_> = problems.collect();
+        .map(|(position, reason)| UnreadDocument { place: place(files, position), reason })
+        .collect();
     let fleet = round.sums.finish(Timestamp::now());
     if fleet.nodes.count == 0 {
-        let first = problems.first();
-        let first = first.map(|problem| format!(": {}: {}", problem.place, problem.reason));
+        let first = problems.first().map(|problem| format!(": {}: {}", problem.place, problem.reason));
         return Err(Error::failed(format!(
             "no document of a node could be read{}",
             first.unwrap_or_default()
@@ -86,7 +80,6 @@ pub fn merge(files: &[PathBuf]) -> Result<Merged, Error> {
     })
 }
 
-/// Formats the position of a document.
 fn place(files: &[PathBuf], position: Position) -> String {
     let file = files.get(position.file).map_or("".into(), |path| path.to_string_lossy());
     match (&*file, position.line) {
@@ -97,15 +90,12 @@ fn place(files: &[PathBuf], position: Position) -> String {
     }
 }
 
-/// One reading of all files.
 #[derive(Debug, Default)]
 struct Round {
     sums: FleetSums,
     documents: u64,
     unread: u64,
-    /// The first documents that could not be read.
     problems: BTreeMap<Position, String>,
-    /// Time and position of the newest document of each node.
     newest: HashMap<Box<str>, (Timestamp, Position)>,
     older: HashSet<Position>,
     nodes_with_older: HashSet<Box<str>>,
@@ -160,8 +150,10 @@ impl Round {
 /// Returns the name of a node whose document has none: that of the file without its ending, with the line if it is not
 /// the first.
 fn nameless(files: &[PathBuf], position: Position) -> String {
-    let stem = files.get(position.file).and_then(|file| file.file_stem());
-    let stem = stem.map_or_else(|| "-".into(), |stem| stem.to_string_lossy().into_owned());
+    let stem = files
+        .get(position.file)
+        .and_then(|file| file.file_stem())
+        .map_or_else(|| "-".into(), |stem| stem.to_string_lossy().into_owned());
     match position.line {
         0 | 1 => stem,
         line => format!("{stem}:{line}"),

@@ -24,7 +24,6 @@ use crate::stores::Scan;
 use crate::sys::stop::is_requested;
 
 impl Gc<'_> {
-    /// Carries out a plan, and records it.
     pub(super) fn carry_out(
         &self,
         planned: &GcResult,

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 
 use super::report::thresholds;
-use super::rm::{self, Named};
+use super::rm::{self, NamedImages};
 use crate::config::{Config, Via};
 use crate::execute::PreconditionError;
 use crate::execute::editors::Editors;
@@ -44,7 +44,6 @@ use crate::services::via::Deleter;
 use crate::stores::{self, Scan};
 use crate::sys::stop::is_requested;
 
-/// A plan, or the result of a run.
 #[derive(Debug)]
 pub struct GcResult {
     pub command: Command,
@@ -63,7 +62,6 @@ pub struct GcResult {
     pub targets: Targets,
     /// Bytes that the kubelet's algorithm expects to free; `None` for policy `exact`.
     pub believed_bytes: Option<u64>,
-    /// Comparison of both policies, in a dry run of policy `kubelet`.
     pub comparison: Option<Comparison>,
     pub events: Vec<Event>,
     pub findings: Vec<Finding>,
@@ -96,22 +94,19 @@ pub struct Planned {
     deleter: Deleter,
 }
 
-/// Input of a plan and of the run that carries it out.
 #[derive(Debug)]
 struct Work {
     scanned: ScanResult,
     editors: Editors,
     config: Config,
     stores: stores::ScanRequest,
-    /// The images that `rm` names.
-    named: Named,
+    named: NamedImages,
     containers: Option<(Containers, Plan)>,
     /// `Err`: the reason for which no leak may be deleted.
     leaks: Result<Option<LeakPlan>, String>,
     resumed: Resumed,
 }
 
-/// One run of `gc` or `rm`.
 #[derive(Debug)]
 pub struct Gc<'a> {
     gc_request: GcRequest<'a>,
@@ -123,7 +118,6 @@ pub struct Gc<'a> {
     via: Via,
     /// Failures to synchronise filesystems before the first measurement; `None` until that was done.
     sync_findings: Option<Vec<Finding>>,
-    /// See [`GcResult::resumed`].
     resumed: usize,
 }
 
@@ -201,7 +195,6 @@ impl<'a> Gc<'a> {
         }
     }
 
-    /// The result for a plan that is not carried out.
     fn unexecuted(&self, plan: Plan) -> GcResult {
         GcResult {
             command: self.command_run.command,
@@ -229,12 +222,10 @@ impl<'a> Gc<'a> {
         }
     }
 
-    /// Returns true if it has finished deletions of an interrupted run.
     pub fn has_resumed(&self) -> bool {
         self.resumed > 0
     }
 
-    /// Chooses the runtime or the editor.
     fn choose_deleter(&mut self) -> Result<Deleter, Error> {
         let deleter = Deleter::choose(&self.gc_request)?;
         self.via = deleter.via();
@@ -257,7 +248,7 @@ impl<'a> Gc<'a> {
         }
     }
 
-    fn hints(&self, plan: &Plan, scan: &Scan, named: &Named) -> Vec<String> {
+    fn hints(&self, plan: &Plan, scan: &Scan, named: &NamedImages) -> Vec<String> {
         if self.gc_request.is_gc() {
             Vec::new()
         } else {
@@ -290,8 +281,8 @@ impl<'a> Gc<'a> {
     /// inodes where these are missing.
     fn outside(&self, plan: &Plan, scan: &Scan, work: &Work) -> (Vec<Outside>, Vec<InodeUse>) {
         let filesystems = plan.filesystems.iter();
-        let above_threshold = filesystems.filter(|plan| plan.started.any() && plan.end != PassEnd::Reached);
-        let above_threshold: Vec<_> = above_threshold.collect();
+        let above_threshold: Vec<_> =
+            filesystems.filter(|plan| plan.started.any() && plan.end != PassEnd::Reached).collect();
         let is_missed = self.gc_request.is_gc() && plan.outcome == OutcomeKind::NotReached;
         if !is_missed || above_threshold.is_empty() || is_requested() {
             return (Vec::new(), Vec::new());
@@ -348,7 +339,6 @@ impl<'a> Gc<'a> {
     }
 }
 
-/// Refuses containers and logs if images are deleted directly.
 fn check_only(gc_request: &GcRequest<'_>, via: Via) -> Result<(), Error> {
     let Selection::Gc { only, .. } = &gc_request.selection else { return Ok(()) };
     if via != Via::Direct || !(only.contains(&Only::Containers) || only.contains(&Only::Logs)) {

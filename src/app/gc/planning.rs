@@ -2,7 +2,7 @@
 
 use super::{Gc, Planned, Work, refuse_part, without};
 use crate::app::gc::GcResult;
-use crate::app::rm::{self, Named};
+use crate::app::rm::{self, NamedImages};
 use crate::execute::editors::Editors;
 use crate::execute::{self, ImageFacts, PolicyContext, PreconditionError, images};
 use crate::model::deletion::plan::{Gain, Plan, TargetKind, sum};
@@ -37,7 +37,6 @@ struct ImagesThen<'a> {
     freed_before: Vec<Gain>,
 }
 
-/// The plan of leaks, containers and images.
 struct WholePlan {
     plan: Plan,
     /// Bytes that the kubelet's algorithm expects to free; `None` for policy `exact`.
@@ -127,7 +126,6 @@ impl Gc<'_> {
         Ok((scanned, editors, resumed))
     }
 
-    /// Collects the input of a plan.
     fn gather(&self, deleter: &Deleter) -> Result<Work, Error> {
         let GcRequest { request, selection, .. } = &self.gc_request;
         let (scanned, editors, resumed) = self.scan_and_resume(deleter)?;
@@ -150,7 +148,7 @@ impl Gc<'_> {
             policy_context::warn_unmatched_references(self.command_run.observer, &config, inventory);
         }
         let named = match selection {
-            Selection::Gc { .. } => Named::default(),
+            Selection::Gc { .. } => NamedImages::default(),
             Selection::Rm { references, listed, all_tags } => {
                 let named = rm::named(&scanned.scan, references, listed, *all_tags);
                 named.map_err(|error| if resumed.objects > 0 { error.hint(

@@ -54,7 +54,6 @@ pub struct ObjectChange {
 }
 
 impl Changes {
-    /// Returns the change as a clause.
     #[must_use]
     pub fn clause(&self) -> String {
         let outside = (self.outside_change_bytes, "outside the stores");
@@ -107,8 +106,11 @@ fn of_filesystem(before: &ComparedScan, grown: &FilesystemGrowth, mount: &Path) 
     let (outside, in_stores): (Vec<_>, Vec<_>) =
         grown.rows.iter().partition(|row| row.kind == GrowthKind::Outside);
     let outside_change_bytes = outside.first().map_or(0, |row| row.change_bytes);
-    let objects = in_stores.into_iter().filter_map(object);
-    let mut objects: Vec<_> = objects.filter(|object| object.change_bytes.unsigned_abs() >= LEAST).collect();
+    let mut objects: Vec<_> = in_stores
+        .into_iter()
+        .filter_map(object)
+        .filter(|object| object.change_bytes.unsigned_abs() >= LEAST)
+        .collect();
     objects.sort_by_key(|object| Reverse(object.change_bytes.unsigned_abs()));
     objects.truncate(MOST);
     Changes {

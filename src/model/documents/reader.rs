@@ -11,7 +11,6 @@ use serde::Deserialize;
 use crate::model::SCHEMA_VERSION;
 use crate::model::documents::urgency::Urgency;
 
-/// Text in a document.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
@@ -21,10 +20,8 @@ impl Text<'_> {
     }
 }
 
-/// Document of one node.
 #[derive(Debug)]
 pub struct NodeDocument<'a> {
-    /// Name of the node, if the document has one.
     pub(crate) node: Option<Cow<'a, str>>,
     pub(crate) generated_at: Timestamp,
     /// Everything could be read.
@@ -43,7 +40,6 @@ pub struct NodeDocument<'a> {
     pub(crate) totals: DocumentTotals,
 }
 
-/// Fields of a document of any kind.
 #[derive(Default, Deserialize)]
 #[serde(default, expecting = "an object")]
 struct Fields<'a> {
@@ -51,10 +47,8 @@ struct Fields<'a> {
     #[serde(borrow)]
     kind: Option<Text<'a>>,
     generated_at: Option<Timestamp>,
-    /// Name of the node in a document of `scan`.
     #[serde(borrow)]
     node: Option<Text<'a>>,
-    /// Name of the node in a document of `report`.
     #[serde(borrow)]
     host: Option<Text<'a>>,
     complete: Option<bool>,
@@ -81,7 +75,6 @@ struct Fields<'a> {
     totals: Option<DocumentTotals>,
 }
 
-/// Content of all stores of a node.
 #[derive(Default, Deserialize)]
 #[serde(default, expecting = "an object")]
 struct Content<'a> {
@@ -137,7 +130,6 @@ pub(crate) struct DocumentFilesystem<'a> {
     pub(crate) forecast: Option<DocumentForecast>,
 }
 
-/// Name of the low threshold of `gc` in a document.
 pub const GC_LOW: &str = "gc low";
 
 #[derive(Debug, Deserialize)]
@@ -267,8 +259,7 @@ impl<'a> NodeDocument<'a> {
             Ok(fields) => fields,
             // Another kind, or a later version, may have other data in a field of the same name.
             Err(error) => {
-                let head = serde_json::from_slice::<Head<'_>>(text);
-                let head = head.map_err(|error| {
+                let head = serde_json::from_slice::<Head<'_>>(text).map_err(|error| {
                     if error.is_data() {
                         "it is not a document of layersweep".to_owned()
                     } else {
@@ -311,7 +302,6 @@ impl<'a> NodeDocument<'a> {
         })
     }
 
-    /// Returns the name of the node, if the document has one, and the time of the document.
     #[must_use]
     pub fn origin(&self) -> (Option<&str>, Timestamp) {
         (self.node.as_deref(), self.generated_at)

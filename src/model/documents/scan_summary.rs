@@ -16,7 +16,6 @@ use crate::model::text::display::short_reference;
 /// kept.
 const MOST_TEXT: usize = 256 << 10;
 
-/// Type of a summary's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SummaryKind {
@@ -48,7 +47,6 @@ pub struct SummaryStore {
     pub driver: String,
 }
 
-/// Key of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     pub place: Arc<SummaryStore>,
@@ -56,7 +54,6 @@ pub struct Key {
     pub id: String,
 }
 
-/// Size and name of an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SummaryEntry {
     /// Allocated bytes; see [`SummaryKind`].
@@ -69,7 +66,6 @@ pub struct SummaryEntry {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanSummary {
-    /// Everything could be read.
     pub complete: bool,
     #[serde(with = "by_place")]
     pub entries: BTreeMap<Key, SummaryEntry>,
@@ -78,21 +74,18 @@ pub struct ScanSummary {
     pub users: BTreeMap<String, ContainerUser>,
 }
 
-/// User of a container: its pod and program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerUser {
     /// Pod and container, `web-0/app`; the name of a container outside any pod.
     pub name: String,
     /// Namespace of the pod; see [`Container::namespace`].
     pub namespace: Option<String>,
-    /// Program that made the container.
     pub owner: String,
     /// Beginnings of the ids of the images that it uses: first the image that it was made from, then its volumes.
     pub images: Vec<String>,
 }
 
 impl ContainerUser {
-    /// Creates the user of a container whose pod has the sandbox `sandbox`.
     fn of(inventory: &Inventory, container: &Container, sandbox: Option<&str>) -> Self {
         let (name, _) = pod_container(&container.name).unwrap_or_else(|| {
             let name = &container.name;
@@ -198,11 +191,11 @@ impl ScanSummary {
             };
             add(&Arc::default(), SummaryKind::Filesystem, filesystem.mount.to_string_lossy().into(), entry);
         }
-        let places = inventory
+        let places: Vec<_> = inventory
             .stores
             .iter()
-            .map(|store| Arc::new(SummaryStore::of(&crate::model::StoreId::of(store))));
-        let places: Vec<_> = places.collect();
+            .map(|store| Arc::new(SummaryStore::of(&crate::model::StoreId::of(store))))
+            .collect();
         for (ix, place) in places.iter().enumerate() {
             for (id, size) in refs::breakdown(inventory, refs, StoreIx::from(ix)).by_holder() {
                 let entry = SummaryEntry { bytes: size.bytes, ..SummaryEntry::default() };
@@ -259,19 +252,23 @@ impl ScanSummary {
             let bound = bounds.entry(key.kind).or_insert_with(|| RecordBound::new(MOST_TEXT));
             bound.admits(key.id.len().saturating_add(entry.name.len()))
         });
-        let sandboxes = inventory.containers.iter().filter(|container| container.sandbox);
-        let sandboxes: HashMap<_, _> =
-            sandboxes.map(|sandbox| (sandbox.id.as_str(), sandbox.name.as_str())).collect();
+        let sandboxes: HashMap<_, _> = inventory
+            .containers
+            .iter()
+            .filter(|container| container.sandbox)
+            .map(|sandbox| (sandbox.id.as_str(), sandbox.name.as_str()))
+            .collect();
         let entries = BTreeMap::from_iter(entries);
         let kept = inventory.containers.iter().filter(|container| {
             let place = places[container.store.get()].clone();
             entries.contains_key(&Key { place, kind: SummaryKind::Container, id: container.id.to_string() })
         });
-        let users = kept.map(|container| {
-            let sandbox = container.sandbox_id.as_deref().and_then(|id| sandboxes.get(id)).copied();
-            (container.id.to_string(), ContainerUser::of(inventory, container, sandbox))
-        });
-        let users = users.collect();
+        let users = kept
+            .map(|container| {
+                let sandbox = container.sandbox_id.as_deref().and_then(|id| sandboxes.get(id)).copied();
+                (container.id.to_string(), ContainerUser::of(inventory, container, sandbox))
+            })
+            .collect();
         Self { complete, entries, users }
     }
 
@@ -301,7 +298,6 @@ impl ScanSummary {
         });
     }
 
-    /// Returns the bytes of all stores together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let shares = self.entries.iter().filter(|(key, _)| key.kind == SummaryKind::Share);
@@ -318,7 +314,6 @@ pub fn join_names(names: &[String]) -> String {
     serde_json::Value::from(names).to_string()
 }
 
-/// Splits a text of [`join_names`] into its names.
 #[must_use]
 pub fn split_names(text: &str) -> Vec<String> {
     let array = text.starts_with('[').then(|| serde_json::from_str(text).ok()).flatten();

@@ -61,9 +61,10 @@ fn table(section: &text::FleetSection) -> String {
         format!("<th class=\"{}\">{}</th>", class(column), escape(heading.trim_start_matches('>')))
     });
     let rows = section.rows.iter().map(|row| {
-        let cells = row.iter().enumerate();
-        let cells =
-            cells.map(|(column, cell)| format!("<td class=\"{}\">{}</td>", class(column), escape(cell)));
+        let cells = row
+            .iter()
+            .enumerate()
+            .map(|(column, cell)| format!("<td class=\"{}\">{}</td>", class(column), escape(cell)));
         format!("<tr>{}</tr>\n", cells.collect::<String>())
     });
     let more = match section.omitted {

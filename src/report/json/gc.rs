@@ -236,10 +236,11 @@ pub fn gc(result: &GcResult) -> GcDoc {
         document.never_pulled =
             store.is_some_and(|store| result.never_pulled.contains(&(store, target.id.clone())));
     }
-    let filesystems = plan.filesystems.iter();
-    let filesystems =
-        filesystems.map(|filesystem_plan| with_sums(filesystem(result, filesystem_plan), &deleted));
-    let filesystems: Vec<_> = filesystems.collect();
+    let filesystems: Vec<_> = plan
+        .filesystems
+        .iter()
+        .map(|filesystem_plan| with_sums(filesystem(result, filesystem_plan), &deleted))
+        .collect();
     let notes = plan.notes.iter().map(|message| Finding {
         path: PathBuf::new(),
         message: message.clone(),

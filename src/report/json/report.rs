@@ -219,15 +219,19 @@ pub fn report(report: &Report, extent: Extent) -> ReportDoc {
     }
     let how = how(report);
     let scan = &report.result.scan;
-    let filesystems = document.filesystems.iter().zip(&report.disks).zip(&report.forecasts);
-    let filesystems = filesystems.map(|((filesystem, disk), forecast)| ReportFilesystemDoc {
-        forecast: forecast.as_ref().map(|forecast| ForecastDoc::new(&disk.filesystem, forecast)),
-        filesystem: filesystem.clone(),
-        parts: disk.parts.clone(),
-        thresholds: disk.thresholds.clone(),
-        scarce: disk.scarce(),
-    });
-    let filesystems = filesystems.collect();
+    let filesystems = document
+        .filesystems
+        .iter()
+        .zip(&report.disks)
+        .zip(&report.forecasts)
+        .map(|((filesystem, disk), forecast)| ReportFilesystemDoc {
+            forecast: forecast.as_ref().map(|forecast| ForecastDoc::new(&disk.filesystem, forecast)),
+            filesystem: filesystem.clone(),
+            parts: disk.parts.clone(),
+            thresholds: disk.thresholds.clone(),
+            scarce: disk.scarce(),
+        })
+        .collect();
     let all = document.warnings.iter().cloned().chain(report.findings.iter().cloned());
     let (skipped, warnings) = all.partition(|warning| warning.incomplete);
     let logs = logs(&report.other_users, &scan.sysroot);
@@ -263,8 +267,13 @@ fn shorten_all(scan: &Scan, lists: &mut Listed) -> Vec<OthersDoc> {
         Refs::held_bytes(inventory, &inventory[leak_ix].holds)
     });
     // The page draws a leak that is a layer as that layer.
-    let leaked = lists.leaks.iter().flat_map(|leak_ix| &inventory[*leak_ix].holds).copied();
-    let leaked: Vec<_> = leaked.filter(|node_ix| inventory[*node_ix].layer.is_some()).collect();
+    let leaked: Vec<_> = lists
+        .leaks
+        .iter()
+        .flat_map(|leak_ix| &inventory[*leak_ix].holds)
+        .copied()
+        .filter(|node_ix| inventory[*node_ix].layer.is_some())
+        .collect();
     let layers = shorten("layers", &mut lists.layers, LAYERS, &leaked, |node_ix| {
         Refs::alone(inventory, node_ix).bytes
     });

@@ -104,15 +104,18 @@ impl Serialize for LayerList<'_> {
         let mut list = serializer.serialize_seq(None)?;
         for batch in self.layers.chunks(BATCH) {
             // One buffer for each thread: a string that grows in each call contends for the allocator.
-            let lines = batch.par_iter().map_init(Vec::new, |buffer, node_ix| {
-                buffer.clear();
-                let written = serde_json::to_writer(&mut *buffer, &layer(self.scan, *node_ix)?);
-                Some(
-                    written
-                        .and_then(|()| RawValue::from_string(String::from_utf8_lossy(buffer).into_owned())),
-                )
-            });
-            let lines: Result<Vec<_>, _> = lines.flatten_iter().collect();
+            let lines: Result<Vec<_>, _> =
+                batch
+                    .par_iter()
+                    .map_init(Vec::new, |buffer, node_ix| {
+                        buffer.clear();
+                        let written = serde_json::to_writer(&mut *buffer, &layer(self.scan, *node_ix)?);
+                        Some(written.and_then(|()| {
+                            RawValue::from_string(String::from_utf8_lossy(buffer).into_owned())
+                        }))
+                    })
+                    .flatten_iter()
+                    .collect();
             lines.map_err(Error::custom)?.iter().try_for_each(|line| list.serialize_element(line))?;
         }
         list.end()

@@ -208,8 +208,12 @@ fn of_filesystem(facts: &Filesystem, disk: &DiskUsage, forecast: Option<&Forecas
         inodes: disk.rest_inodes,
         ..ShareRowDoc::new(ShareKind::Rest, label_of_rest(disk), disk.rest_bytes)
     };
-    let outside = disk.outside.iter().map(ShareRowDoc::outside).chain([rest]);
-    let outside = outside.map(|row| ShareRowDoc { reclaimable_bytes: Some(0), ..row });
+    let outside = disk
+        .outside
+        .iter()
+        .map(ShareRowDoc::outside)
+        .chain([rest])
+        .map(|row| ShareRowDoc { reclaimable_bytes: Some(0), ..row });
     let rows: Vec<_> = in_stores.chain(outside).collect();
     UsageFilesystemDoc {
         filesystem: filesystem(facts),
@@ -293,13 +297,7 @@ fn groups(grouped: &Grouped) -> Vec<GroupDoc> {
         (GrowthKind::Metadata, grouped.metadata),
         (GrowthKind::Other, grouped.other),
         (GrowthKind::Outside, grouped.outside_bytes),
-    ];
-    let closing = closing.map(|(kind, bytes)| GroupDoc {
-        kind,
-        name: None,
-        images: 0,
-        containers: 0,
-        fair_bytes: bytes,
-    });
+    ]
+    .map(|(kind, bytes)| GroupDoc { kind, name: None, images: 0, containers: 0, fair_bytes: bytes });
     groups.chain(closing).collect()
 }

@@ -24,7 +24,6 @@ use crate::policy::Targets;
 use crate::policy::Thresholds;
 use crate::policy::forecast::Forecast;
 
-/// Formats the metrics as text.
 pub fn text(facts: &MetricsData) -> String {
     let mut page = Exposition::default();
     page.add(family::BUILD_INFO, &[facts.version], 1);
@@ -64,7 +63,6 @@ pub fn text(facts: &MetricsData) -> String {
     page.text(FAMILIES)
 }
 
-/// Returns the labels of a store: its root and its driver.
 fn labels(key: &StoreId) -> (String, &str) {
     (key.root().to_string_lossy().into_owned(), key.driver())
 }

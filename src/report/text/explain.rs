@@ -21,7 +21,6 @@ use crate::report::json::{
     RememberedDoc, ShareKind, ShareRowDoc, SubjectKind, UserDoc, UserKind,
 };
 
-/// Formats the document of `explain`.
 pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     if document.subject == SubjectKind::AbsentImage {
         return absent_images(&document.earlier_images, document.header.generated_at, screen);
@@ -126,8 +125,9 @@ fn platforms(document: &ExplainDoc, screen: &Screen) -> String {
 
 /// Formats a container that only podman's database knows.
 fn lost_container(document: &ExplainDoc, lost: &LostContainerDoc) -> String {
-    let command = document.command.as_ref();
-    let command = command
+    let command = document
+        .command
+        .as_ref()
         .map_or_else(String::new, |command| format!("  remove  {}; it has no files\n", safe(command.text())));
     format!(
         "{} {}  {}  podman, {}\n  record  only in podman's database: the store has neither a record nor a layer of it\n  \
@@ -140,7 +140,6 @@ fn lost_container(document: &ExplainDoc, lost: &LostContainerDoc) -> String {
     )
 }
 
-/// Formats the decision about an image or container.
 fn decision(decision: &GcDecisionDoc) -> String {
     let command = decision.command.as_deref().unwrap_or("layersweep gc");
     let detail = decision.detail.as_ref().map_or_else(String::new, |detail| format!(": {}", safe(detail)));
@@ -259,14 +258,17 @@ fn difference_to_size(document: &ExplainDoc) -> String {
             bytes(copies.frees_bytes),
         ));
     }
-    let parts = document.frees_differs.iter().map(|part| {
-        let (sign, size) = (if part.bytes < 0 { '-' } else { '+' }, bytes(part.bytes.unsigned_abs()));
-        match part.cause {
-            DifferenceCause::SharedExtents => format!("{sign}{size} extents that other files share"),
-            DifferenceCause::FilesystemMetadata => format!("{sign}{size} metadata of the filesystem"),
-        }
-    });
-    let parts: Vec<_> = parts.collect();
+    let parts: Vec<_> = document
+        .frees_differs
+        .iter()
+        .map(|part| {
+            let (sign, size) = (if part.bytes < 0 { '-' } else { '+' }, bytes(part.bytes.unsigned_abs()));
+            match part.cause {
+                DifferenceCause::SharedExtents => format!("{sign}{size} extents that other files share"),
+                DifferenceCause::FilesystemMetadata => format!("{sign}{size} metadata of the filesystem"),
+            }
+        })
+        .collect();
     if !parts.is_empty() {
         out.push_str(&format!("  frees   other than its size: {}\n", parts.join(", ")));
     }
@@ -298,7 +300,6 @@ fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
     out
 }
 
-/// Formats the source of an image's first detection.
 fn source(evidence: &Evidence) -> &'static str {
     match evidence.kind {
         EvidenceKind::ImageRecord => "its own record",

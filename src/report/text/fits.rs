@@ -10,7 +10,6 @@ use crate::report::json::{ComingDoc, ComingState, FitsDoc};
 /// Maximum number of images that a sentence names.
 const MOST_NAMED: usize = 10;
 
-/// Formats the images, the estimate, and whether they fit.
 pub fn fits(document: &FitsDoc, screen: &Screen) -> String {
     let mut table = Table::new(screen, &["IMAGE", ">LAYERS", ">NEW", ">DOWNLOAD", ">ON DISK"]);
     for image in &document.images {
@@ -44,7 +43,6 @@ pub fn fits(document: &FitsDoc, screen: &Screen) -> String {
     out
 }
 
-/// Formats a part of the result on lines that fit the terminal.
 fn paragraph(screen: &Screen, text: &str) -> String {
     if text.is_empty() { String::new() } else { wrapped(text, screen.width.unwrap_or(usize::MAX), "") }
 }
@@ -82,7 +80,6 @@ fn estimate(document: &FitsDoc) -> String {
     )
 }
 
-/// Returns the number of images of unknown size.
 fn unknown(document: &FitsDoc) -> usize {
     document.images.iter().filter(|image| image.state == ComingState::Unknown).count()
 }
@@ -221,11 +218,12 @@ fn first(names: &[String]) -> String {
     shown.join(", ")
 }
 
-/// Formats the images of which only the name is known.
 fn only_named(document: &FitsDoc) -> String {
-    let unknown =
-        document.images.iter().filter(|image| image.state == ComingState::Unknown && !image.is_index);
-    let unknown: Vec<_> = unknown.collect();
+    let unknown: Vec<_> = document
+        .images
+        .iter()
+        .filter(|image| image.state == ComingState::Unknown && !image.is_index)
+        .collect();
     // Perhaps the name of a file is misspelt: that is named first.
     let Some(image) = unknown.iter().find(|image| image.no_such_file).or(unknown.first()) else {
         return String::new();

@@ -15,21 +15,18 @@ use crate::report::json::FleetDoc;
 /// Maximum number of rows of a table on a screen.
 const ROWS: usize = 20;
 
-/// Table of a fleet, on a screen or a page.
 #[derive(Debug)]
 pub struct Section {
     pub title: &'static str,
     /// A heading that starts with `>` aligns its column to the right.
     pub headings: &'static [&'static str],
     pub rows: Vec<Vec<String>>,
-    /// Number of rows that are left out.
     pub omitted: usize,
     /// Columns that a narrow screen does not show, and columns that may shrink.
     optional: &'static [usize],
     elastic: &'static [(usize, usize)],
 }
 
-/// Formats the sums of many nodes.
 pub fn fleet(document: &FleetDoc, screen: &Screen) -> String {
     let mut out = heading(&title(document, screen));
     for sentence in sentences(document) {
@@ -47,12 +44,10 @@ pub fn fleet(document: &FleetDoc, screen: &Screen) -> String {
     out
 }
 
-/// Formats the number of rows that a table does not have.
 pub fn omitted(rows: usize) -> String {
     format!("… and {} more", thousands(rows as u64))
 }
 
-/// Formats the number of nodes and the times of their documents.
 pub fn title(document: &FleetDoc, screen: &Screen) -> String {
     let nodes = &document.fleet.nodes;
     let time = match (nodes.oldest_at, nodes.newest_at) {
@@ -68,7 +63,6 @@ fn nodes_of(number: u64) -> String {
     format!("{} {}", thousands(number), if number == 1 { "node" } else { "nodes" })
 }
 
-/// Formats the sums in sentences.
 pub fn sentences(document: &FleetDoc) -> Vec<String> {
     let (nodes, totals) = (&document.fleet.nodes, &document.fleet.totals);
     let urgencies = [
@@ -77,9 +71,11 @@ pub fn sentences(document: &FleetDoc) -> Vec<String> {
         (nodes.calm, urgency(Urgency::Calm)),
         (nodes.unknown, "unknown"),
     ];
-    let urgencies = urgencies.iter().filter(|(number, _)| *number > 0);
-    let urgencies: Vec<_> =
-        urgencies.map(|(number, name)| format!("{} {name}", thousands(*number))).collect();
+    let urgencies: Vec<_> = urgencies
+        .iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, name)| format!("{} {name}", thousands(*number)))
+        .collect();
     let mut out = vec![
         format!("Nodes by urgency: {}.", urgencies.join(", ")),
         format!(
@@ -105,14 +101,18 @@ pub fn sentences(document: &FleetDoc) -> Vec<String> {
         out.push(format!("{documents} {verb} of `scan`: no thresholds, no forecast."));
     }
     if nodes.forecast > 0 {
-        let periods = document.fleet.forecasts.iter().map(|forecast| {
-            format!(
-                "{} within {}",
-                thousands(forecast.nodes),
-                age_of(u64::try_from(forecast.within_seconds).ok())
-            )
-        });
-        let periods: Vec<_> = periods.collect();
+        let periods: Vec<_> = document
+            .fleet
+            .forecasts
+            .iter()
+            .map(|forecast| {
+                format!(
+                    "{} within {}",
+                    thousands(forecast.nodes),
+                    age_of(u64::try_from(forecast.within_seconds).ok())
+                )
+            })
+            .collect();
         out.push(format!(
             "Full at their present growth: {} ({} with a forecast).",
             periods.join(", "),
@@ -146,7 +146,6 @@ pub fn sentences(document: &FleetDoc) -> Vec<String> {
     out
 }
 
-/// Formats the nodes whose documents are old.
 fn stale(document: &FleetDoc) -> String {
     /// Maximum number of named nodes.
     const NAMED: usize = 5;
@@ -167,7 +166,6 @@ fn date(time: Timestamp) -> Date {
     time.to_zoned(TimeZone::UTC).date()
 }
 
-/// Returns the word for an urgency, as `report` prints it.
 fn urgency(urgency: Urgency) -> &'static str {
     match urgency {
         Urgency::Calm => "OK",

@@ -20,7 +20,6 @@ const DAY: i64 = 86_400;
 /// Minimum growth of other files in stores that is mentioned if other rows grew more, in bytes.
 const MIN_OTHER: i64 = 1 << 20;
 
-/// Formats the growth of every filesystem.
 pub fn growth(document: &GrowthDoc, screen: &Screen) -> String {
     let mut lines = warnings(document, screen);
     if document.filesystems.is_empty() {
@@ -37,9 +36,11 @@ pub fn growth(document: &GrowthDoc, screen: &Screen) -> String {
         out.push_str(&table(filesystem, document, screen));
         let largest = filesystem.rows.first().filter(|row| row.change_bytes > 0);
         // Volumes have no rows of their own.
-        let volumes = filesystem.rows.iter().skip(1);
-        let mut volumes =
-            volumes.filter(|row| row.kind == GrowthKind::Other && row.change_bytes >= MIN_OTHER);
+        let mut volumes = filesystem
+            .rows
+            .iter()
+            .skip(1)
+            .filter(|row| row.kind == GrowthKind::Other && row.change_bytes >= MIN_OTHER);
         let notes = largest.into_iter().chain(volumes.next()).filter_map(advice);
         for text in notes.filter(|_| screen.notes) {
             out.push('\n');
@@ -133,7 +134,6 @@ fn table(filesystem: &FilesystemGrowth, document: &GrowthDoc, screen: &Screen) -
     table.render()
 }
 
-/// Returns a row without a name, for a sum.
 fn nameless(bytes_per_day: Option<i64>) -> GrowthRow {
     GrowthRow {
         kind: GrowthKind::Rest,
@@ -201,7 +201,6 @@ fn name(row: &GrowthRow, by: GroupBy) -> String {
     }
 }
 
-/// Returns the next step for the row that grew most.
 fn advice(row: &GrowthRow) -> Option<String> {
     let name = row.name.as_deref().map(safe).unwrap_or_default();
     Some(match row.kind {

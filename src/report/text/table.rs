@@ -16,7 +16,6 @@ const LAST_CELL: usize = 4096;
 const NARROWEST: usize = 10;
 const BOLD: anstyle::Style = anstyle::Style::new().bold();
 
-/// Alignment of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Align {
     Left,
@@ -113,8 +112,12 @@ impl Table {
             let Some((widest, _)) = shrinkable.max_by_key(|(column, _)| widths[*column]) else { break };
             widths[*widest] -= 1;
         }
-        let removed = self.rows[0].iter().zip(&is_kept).filter(|(_, is_kept)| !**is_kept);
-        let removed = removed.map(|(heading, _)| heading.clone()).collect();
+        let removed = self.rows[0]
+            .iter()
+            .zip(&is_kept)
+            .filter(|(_, is_kept)| !**is_kept)
+            .map(|(heading, _)| heading.clone())
+            .collect();
         for row in &mut self.rows {
             for (column, _) in elastic {
                 row[*column] = self.screen.shorten(&row[*column], widths[*column]);
@@ -157,11 +160,14 @@ impl Table {
         let widths = self.fitting_widths();
         let mut out = String::new();
         for (position, row) in self.rows.iter().enumerate() {
-            let row = row.iter().zip(&widths).map(|(cell, width)| match self.room() {
-                Some(_) => self.screen.shorten(cell, *width),
-                None => cell.clone(),
-            });
-            let row: Vec<_> = row.collect();
+            let row: Vec<_> = row
+                .iter()
+                .zip(&widths)
+                .map(|(cell, width)| match self.room() {
+                    Some(_) => self.screen.shorten(cell, *width),
+                    None => cell.clone(),
+                })
+                .collect();
             let mut line = String::new();
             for (column, ((cell, width), align)) in row.iter().zip(&widths).zip(&self.align).enumerate() {
                 // A longer cell of `--no-trunc` exceeds its column, so that no other row is padded to it.
@@ -200,7 +206,6 @@ pub(super) fn bold(text: &str) -> String {
     format!("{BOLD}{text}{BOLD:#}")
 }
 
-/// Formats a heading on a line of its own.
 pub(super) fn heading(text: &str) -> String {
     bold(text) + "\n"
 }

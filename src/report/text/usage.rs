@@ -17,7 +17,6 @@ const WIDE: usize = 110;
 /// Maximum width of labels to which the other rows are padded if the output is not a terminal.
 const WIDEST_LABEL: usize = 60;
 
-/// Formats the usage of every filesystem.
 pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
     let width = screen.width.unwrap_or(usize::MAX);
     let mut out = String::new();
@@ -147,7 +146,6 @@ fn sum_of(small: &[&ShareRowDoc]) -> ShareRowDoc {
     ShareRowDoc { inodes, ..ShareRowDoc::of_label(label, bytes) }
 }
 
-/// Returns the name of a place outside the stores, with its path.
 pub(super) fn place(row: &ShareRowDoc) -> String {
     match &row.path {
         Some(path) if row.label.starts_with('/') => safe(path),
@@ -156,7 +154,6 @@ pub(super) fn place(row: &ShareRowDoc) -> String {
     }
 }
 
-/// Formats the fair shares by group.
 fn groups(filesystem: &UsageFilesystemDoc, by: GroupBy, screen: &Screen) -> String {
     let mut table = Table::new(screen, &[&by.as_str().to_uppercase(), ">IMAGES", ">CONTAINERS", ">FAIR"]);
     let groups = filesystem.groups.iter();
@@ -237,7 +234,6 @@ fn unlike_df(filesystem: &FilesystemDoc) -> Option<String> {
     })
 }
 
-/// Formats the line about a filesystem.
 pub(super) fn filesystem_line(filesystem: &FilesystemDoc) -> String {
     let percent = match filesystem.used_percent {
         Some(percent) => format!("{percent:.1}% used"),
@@ -261,12 +257,10 @@ pub(super) fn filesystem_line(filesystem: &FilesystemDoc) -> String {
     )
 }
 
-/// Formats the line about the time until a filesystem is full.
 pub(super) fn forecast_line(forecast: &ForecastDoc) -> String {
     format!("  {}: {} an hour\n", forecast.text, bytes(forecast.bytes_per_hour))
 }
 
-/// Formats the line about a store.
 pub(super) fn store_line(store: &StoreDoc) -> String {
     let read_only = if store.read_only { ", read-only" } else { "" };
     let state = match store.consistency {

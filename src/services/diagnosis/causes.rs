@@ -221,7 +221,6 @@ fn pinned_images(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     causes.collect()
 }
 
-/// Returns the remedy for an image that a rule keeps.
 fn lift(rule: Rule, command: &str) -> String {
     let step = match rule {
         Rule::StaticPod => "remove that static pod",
@@ -263,9 +262,8 @@ fn containers(context: &Context<'_>, ix: FilesystemIx, holders: &StoppedHolders)
         let size = context.alone(&live, ix, Root::Container(container_ix));
         let stopped = holders::stopped(container, foreign);
         let log_bytes = log_bytes(context, ix, container);
-        let volumes = context.other_users.volumes.iter();
-        let volumes = volumes.filter(|volume| volume.of == Some(container_ix));
-        let volumes = volumes.map(|volume| volume.bytes).fold(0, u64::saturating_add);
+        let its_volumes = context.other_users.volumes.iter().filter(|volume| volume.of == Some(container_ix));
+        let volumes = its_volumes.map(|volume| volume.bytes).fold(0, u64::saturating_add);
         let (kept, is_alone) = holders.kept_by(container_ix);
         let keeps_bytes = holders::freed_next(context.scan, &live_later, &kept, ix).frees_bytes;
         // The volumes of a container that is not stopped are causes of their own; so is the log of one that is kept.
@@ -278,10 +276,11 @@ fn containers(context: &Context<'_>, ix: FilesystemIx, holders: &StoppedHolders)
         let mut held = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
         let layer = held.find(|node| matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot));
         let (name, owner) = (&container.name, container.owner.as_str());
-        let besides = [("its log", log_bytes - own_log), ("its volumes", volumes - own_volumes)].into_iter();
-        let besides = besides.filter(|(_, bytes)| *bytes >= LEAST);
-        let besides: Vec<_> =
-            besides.map(|(name, bytes)| format!(", {name} {}", display::bytes(bytes))).collect();
+        let besides: Vec<_> = [("its log", log_bytes - own_log), ("its volumes", volumes - own_volumes)]
+            .into_iter()
+            .filter(|(_, bytes)| *bytes >= LEAST)
+            .map(|(name, bytes)| format!(", {name} {}", display::bytes(bytes)))
+            .collect();
         let part = format!("its writable layer{}", besides.concat());
         let state = stopped.unwrap_or(match container.state {
             _ if foreign => "ran, or may have run, when the disk was last in use",
@@ -312,8 +311,8 @@ fn containers(context: &Context<'_>, ix: FilesystemIx, holders: &StoppedHolders)
             Some(_) => removal(container.owner, &container.id, has_command),
             None => String::new(),
         };
-        let clauses = [kept_images, removal];
-        let clauses: Vec<_> = clauses.into_iter().filter(|clause| !clause.is_empty()).collect();
+        let clauses: Vec<_> =
+            [kept_images, removal].into_iter().filter(|clause| !clause.is_empty()).collect();
         causes.push(Cause {
             remedy: clauses.join("; "),
             command,
@@ -376,16 +375,14 @@ fn keeps(inventory: &Inventory, images: &[ImageIx], is_alone: bool, bytes: u64) 
     format!("{who} {noun} {} ({}) from gc", display::listed(&names), display::bytes(bytes))
 }
 
-/// Returns the bytes of the log among a container's own files on a filesystem.
 fn log_bytes(context: &Context<'_>, ix: FilesystemIx, container: &Container) -> u64 {
     let inventory = &context.scan.inventory;
-    let metadata = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
-    let metadata = metadata.filter(|node| node.kind == NodeKind::ContainerMetadata && node.filesystem == ix);
+    let nodes = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
+    let metadata = nodes.filter(|node| node.kind == NodeKind::ContainerMetadata && node.filesystem == ix);
     let most = metadata.map(|node| node.size.frees_bytes).sum();
     container.log.as_ref().map_or(0, |log| log.bytes.min(most))
 }
 
-/// Returns the logs that running containers have among their own files.
 fn container_logs(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let foreign = context.scan.sysroot.is_foreign();
     let mut causes = Vec::new();
@@ -430,8 +427,8 @@ fn build_caches(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let Scan { inventory, refs, .. } = context.scan;
     let mut causes = Vec::new();
     for cache in &inventory.build_caches {
-        let nodes = cache.holds.iter().filter(|node| refs.refcount(**node) == 0);
-        let nodes = nodes.map(|node| &inventory[*node]).filter(|node| node.filesystem == ix);
+        let unreferenced = cache.holds.iter().filter(|node| refs.refcount(**node) == 0);
+        let nodes = unreferenced.map(|node| &inventory[*node]).filter(|node| node.filesystem == ix);
         let bytes = nodes.map(|node| node.size.frees_bytes).fold(0, u64::saturating_add);
         if bytes < LEAST {
             continue;
@@ -579,8 +576,8 @@ fn remedy_of_leak(
 
 /// Returns the volumes in the stores. Those of a container of CRI that does not run count with the container.
 fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
-    let volumes = context.other_users.volumes.iter();
-    let volumes = volumes.filter(|volume| volume.filesystem == ix && volume.bytes >= context.least(ix));
+    let all = context.other_users.volumes.iter();
+    let volumes = all.filter(|volume| volume.filesystem == ix && volume.bytes >= context.least(ix));
     let causes = volumes.filter_map(|volume| {
         let store = owners_store(context.scan, volume.store);
         let owner = match (volume.of, &store.user) {

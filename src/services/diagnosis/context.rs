@@ -20,25 +20,19 @@ const SMALL: u64 = 200;
 /// Minimum bytes of any cause.
 pub(super) const LEAST: u64 = 1 << 20;
 
-/// Facts from which the causes are determined.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     pub scan: &'a Scan,
-    /// Users of the filesystems outside the stores.
     pub other_users: &'a OtherUsers,
     pub ages: &'a InventoryAges,
-    /// Parts of each filesystem.
     pub divided: &'a [Divided],
-    /// Plan of `sweep --delete`.
     pub leaks: &'a LeakPlan,
-    /// Minimum age of a leak that is deleted.
     pub min_age: SignedDuration,
     /// Bytes that would be freed now, by filesystem.
     pub planned: &'a [Planned],
 }
 
 impl Context<'_> {
-    /// Returns the minimum bytes of a cause on a filesystem.
     pub(super) fn least(&self, ix: FilesystemIx) -> u64 {
         (self.scan.inventory.filesystems[ix.get()].used_bytes / SMALL).max(LEAST)
     }

@@ -62,23 +62,18 @@ pub struct Part {
 /// Data in a store that several objects reach counts with the first of their kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PartKind {
-    /// Data of images that a container uses.
     Images,
     /// Data of images that a pin or another rule keeps, or that are in a read-only store.
     ImagesPinned,
     /// Data of unused images that layersweep cannot delete here.
     ImagesOutOfReach,
-    /// Data of unused images.
     ImagesUnused,
     /// Data that only containers reach.
     Containers,
-    /// Data of build caches.
     BuildCache,
     /// Data that only leaks reach.
     Leaks,
-    /// Files in the stores whose owner is unknown.
     Unknown,
-    /// Metadata and records of the stores.
     Metadata,
     /// All other data below the root of a store.
     StoreOther,
@@ -89,7 +84,6 @@ pub enum PartKind {
     /// Temporary files that survive a reboot.
     VarTmp,
     Layersweep,
-    /// Dumps of programs and of the kernel.
     CoreDumps,
     Swap,
     /// Deleted files that a process keeps open.
@@ -149,7 +143,6 @@ impl PartKind {
 }
 
 impl PartKind {
-    /// Returns the name in documents.
     pub fn as_str(self) -> &'static str {
         self.words()[0]
     }
@@ -164,7 +157,6 @@ impl Serialize for PartKind {
 string_schema!(PartKind);
 
 names! {
-    /// Kind of an object or group of objects that fills a disk.
     CauseKind {
         /// Data in a store that nothing uses.
         Leak = "leak",
@@ -176,17 +168,13 @@ names! {
         Container = "container",
         /// Data that a builder keeps for its next builds.
         BuildCache = "build-cache",
-        /// A log file.
         Log = "log",
         /// Unused images that layersweep cannot delete here, for one reason.
         ImagesOutOfReach = "images-out-of-reach",
-        /// All unused images that layersweep can delete.
         UnusedImages = "unused-images",
-        /// The journal of systemd.
         Journal = "journal",
         /// Volumes of a pod on this disk.
         KubeletVolume = "kubelet-volume",
-        /// Temporary files.
         VarTmp = "var-tmp",
         /// Dumps of programs and of the kernel.
         CoreDumps = "core-dumps",
@@ -194,7 +182,6 @@ names! {
         DeletedOpen = "deleted-open",
         /// A volume of podman or containerd.
         Volume = "volume",
-        /// A file outside the stores.
         File = "file",
         /// Data that does not belong to containers.
         Other = "other",
@@ -291,7 +278,6 @@ impl CauseGroup {
     }
 }
 
-/// A filesystem that is diagnosed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disk {
     pub ix: FilesystemIx,
@@ -299,7 +285,6 @@ pub struct Disk {
     /// Parts of the filesystem. The sum of their bytes is `used_bytes`.
     pub parts: Vec<Part>,
     pub thresholds: Vec<DiskThreshold>,
-    /// Bytes that would be freed now.
     pub planned: Planned,
     /// Places, containers and volumes with at least a tenth of the inodes, the largest first.
     pub inode_users: Vec<Part>,
@@ -337,7 +322,6 @@ impl Disk {
         self.percent_after(Counted::Inodes, BytesAndInodes::default())
     }
 
-    /// Returns the used percentage of bytes or inodes.
     pub fn percent_of(&self, counted: Counted) -> Option<f64> {
         match counted {
             Counted::Bytes => self.used_percent(),
@@ -345,7 +329,6 @@ impl Disk {
         }
     }
 
-    /// Returns the used percentage of bytes or inodes after this much is freed.
     #[allow(clippy::cast_precision_loss)] // shown with two decimals
     pub fn percent_after(&self, counted: Counted, freed: BytesAndInodes) -> Option<f64> {
         let space = self.filesystem.space().ok()?;
@@ -359,7 +342,6 @@ impl Disk {
         }
     }
 
-    /// Returns the resource that is short.
     pub fn scarce(&self) -> Counted {
         let inodes_are_short = self.inodes_percent().is_some_and(|percent| percent >= FULL)
             || self.acting(true).any(|threshold| threshold.of == Counted::Inodes);

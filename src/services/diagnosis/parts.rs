@@ -17,7 +17,6 @@ use crate::stores::other_usage::{LargeDirectory, OtherUser, OtherUserKind, Other
 /// Inverse of the minimum share of the used bytes: a directory below 1/100 of them counts as `other`.
 const SMALL: u64 = 100;
 
-/// Parts of a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Divided {
     /// Parts in the order of [`PartKind`], the largest first within a kind; `other` is last. Their bytes add up to
@@ -27,7 +26,6 @@ pub struct Divided {
     pub excess_bytes: u64,
 }
 
-/// Divides the used bytes of a filesystem.
 pub fn divide(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Divided {
     let inventory = &scan.inventory;
     let used = inventory.filesystems[ix.get()].used_bytes;
@@ -58,17 +56,18 @@ pub fn large(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Vec<Par
                 scan.inventory[*node].path == directory.path && sizes[node.get()] >= directory.bytes
             })
     });
-    let parts = counted.map(|directory| {
-        let root = &scan.inventory[directory.store].root;
-        Part {
-            label: kind_of_large(directory).to_owned(),
-            path: Some(scan.sysroot.shown(&directory.path)),
-            store: Some(root.to_string_lossy().into_owned()),
-            inodes: directory.inodes,
-            ..Part::new(PartKind::StoreOther, directory.bytes)
-        }
-    });
-    let mut parts: Vec<_> = parts.collect();
+    let mut parts: Vec<_> = counted
+        .map(|directory| {
+            let root = &scan.inventory[directory.store].root;
+            Part {
+                label: kind_of_large(directory).to_owned(),
+                path: Some(scan.sysroot.shown(&directory.path)),
+                store: Some(root.to_string_lossy().into_owned()),
+                inodes: directory.inodes,
+                ..Part::new(PartKind::StoreOther, directory.bytes)
+            }
+        })
+        .collect();
     parts.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
     parts
 }
@@ -143,7 +142,6 @@ impl Part {
     }
 }
 
-/// Returns the parts of the stores on a filesystem.
 fn of_stores(
     inventory: &Inventory,
     refs: &Refs,

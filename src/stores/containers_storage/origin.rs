@@ -116,7 +116,6 @@ struct LayerManifest {
     layers: Vec<LayerBlob>,
     /// True if the media type of the top layer is that of a compressed blob.
     is_compressed: bool,
-    /// Digest of the configuration.
     config: Option<String>,
 }
 
@@ -144,23 +143,26 @@ struct UsualDescriptor<'a> {
     size: u64,
 }
 
-/// Returns true for the media type of a compressed layer.
 fn is_of_compressed(media_type: &str) -> bool {
     media_type.ends_with("gzip") || media_type.ends_with("zstd")
 }
 
 impl LayerManifest {
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let usual = serde_json::from_slice(bytes).ok();
-        let usual = usual.filter(|usual: &UsualManifest<'_>| usual.manifests.is_none());
+        let usual =
+            serde_json::from_slice(bytes).ok().filter(|usual: &UsualManifest<'_>| usual.manifests.is_none());
         usual.map(Self::from).or_else(|| Self::parse_unusual(bytes))
     }
 
     fn parse_unusual(bytes: &[u8]) -> Option<Self> {
         let json: Value = serde_json::from_slice(bytes).ok()?;
         let Some(Document::Manifest { config, layers }) = oci::document(&json) else { return None };
-        let top_type = json.get("layers").and_then(Value::as_array).and_then(|layers| layers.last());
-        let top_type = top_type.and_then(|layer| layer.get("mediaType")).and_then(Value::as_str);
+        let top_type = json
+            .get("layers")
+            .and_then(Value::as_array)
+            .and_then(|layers| layers.last())
+            .and_then(|layer| layer.get("mediaType"))
+            .and_then(Value::as_str);
         Some(Self {
             layers: layers
                 .into_iter()
@@ -189,7 +191,6 @@ impl From<UsualManifest<'_>> for LayerManifest {
     }
 }
 
-/// Decides the origin of an image with the top layer `top`.
 fn origin(
     image: &ImageRecord,
     manifest: &LayerManifest,

@@ -136,11 +136,15 @@ impl Store for Graphroot {
     /// Assigns the symlinks in the overlay driver's directory `l` to their layers. They are counted as bookkeeping, but
     /// each is created and deleted with its layer.
     fn reassigned(&self) -> Vec<Reassigned> {
-        let layers = self.units.iter().enumerate().filter_map(|(position, unit)| match unit.kind {
-            StorageUnit::Layer(layer) => Some((layer, position)),
-            _ => None,
-        });
-        let layers: HashMap<usize, usize> = layers.collect();
+        let layers: HashMap<usize, usize> = self
+            .units
+            .iter()
+            .enumerate()
+            .filter_map(|(position, unit)| match unit.kind {
+                StorageUnit::Layer(layer) => Some((layer, position)),
+                _ => None,
+            })
+            .collect();
         let reassigned = self.snapshot.inspection.short_names.iter().filter_map(|name| {
             let unit = *layers.get(&name.layer)?;
             Some(Reassigned { device: name.device, inode: name.inode, unit })

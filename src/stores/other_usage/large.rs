@@ -20,7 +20,6 @@ const LEAST: u64 = 1 << 20;
 /// Inverse of the minimum share of the inodes of the filesystem in a directory that is named for them.
 const MANY_INODES: u64 = 10;
 
-/// Returns the large directories of all stores.
 pub(super) fn directories(scan: &Scan, threads: usize) -> Vec<LargeDirectory> {
     let large = scan.inventory.nodes.iter().filter(|node| {
         let Filesystem { used_bytes, inodes, .. } = scan.inventory[node.filesystem];
@@ -48,12 +47,10 @@ pub(super) fn unread_store(scan: &Scan, file: &Path) -> Option<(PathBuf, StoreKi
     file.ancestors().skip(1).find_map(|path| Some((path.to_path_buf(), store_at(scan, path)?)))
 }
 
-/// Returns the kind of the store at the path, on the system of the scan.
 pub(super) fn store_at(scan: &Scan, path: &Path) -> Option<StoreKind> {
     scan.sysroot.open(&scan.sysroot.display(path)).ok().as_ref().and_then(store_kind)
 }
 
-/// Returns the kind of the store that a directory is.
 fn store_kind(directory: &Root) -> Option<StoreKind> {
     let allowance = Allowance::limited(allowance::OF_OTHER_USERS);
     if drivers_in(directory, &allowance).is_ok_and(|drivers| !drivers.is_empty()) {
@@ -111,7 +108,6 @@ pub(super) fn volumes(scan: &Scan, large: &[LargeDirectory], threads: usize) -> 
     volumes
 }
 
-/// Returns the entries of a directory with their sizes.
 fn measured(scan: &Scan, directory: &Path, threads: usize) -> Vec<(PathBuf, BytesAndInodes)> {
     let root = scan.sysroot.open(&scan.sysroot.display(directory)).ok();
     root.as_ref().map(|root| entries(root, threads)).unwrap_or_default()
@@ -125,8 +121,10 @@ fn largest(directory: &Root, threads: usize) -> Option<(PathBuf, u64)> {
 fn entries(directory: &Root, threads: usize) -> Vec<(PathBuf, BytesAndInodes)> {
     let within = Within::new([directory]);
     let Ok(entries) = within.list(directory) else { return Vec::new() };
-    let trees = entries.iter().enumerate();
-    let trees = trees.map(|(unit, entry)| tree(0, Path::new(&entry.name).into(), unit, TreeScope::Whole));
+    let trees = entries
+        .iter()
+        .enumerate()
+        .map(|(unit, entry)| tree(0, Path::new(&entry.name).into(), unit, TreeScope::Whole));
     let options = WalkOptions { threads, extents: Extents::Off, within, ..WalkOptions::default() };
     let measured = walk(&[directory.to_path_buf()], &trees.collect::<Vec<_>>(), &options);
     let sizes = by_unit(&measured, entries.len());

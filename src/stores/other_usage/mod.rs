@@ -37,20 +37,17 @@ const SMALL: u64 = 200;
 /// Minimum bytes of a named file.
 const LEAST: u64 = 1 << 20;
 
-/// Unit of the walk.
 #[derive(Clone, Debug)]
 struct UserTree {
     kind: OtherUserKind,
     /// Top path of the user: units of the same user have the same one.
     user: PathBuf,
-    /// Pod that the unit belongs to.
     pod: Option<String>,
     path: PathBuf,
     /// Owner, if the kind does not imply it.
     holder: Option<String>,
 }
 
-/// Measures the other users of the scanned filesystems.
 #[must_use]
 pub fn measure(scan: &Scan, known: &OtherUsageRequest, progress: &Progress) -> OtherUsers {
     let mut all = OtherUsers::default();
@@ -272,7 +269,6 @@ fn gather(filesystem: FilesystemIx, units: Vec<UserTree>, sizes: &[BytesAndInode
     }
 }
 
-/// Adds the deleted files on filesystems of the scan that processes hold open.
 fn add_deleted_files(scan: &Scan, all: &mut OtherUsers) {
     let DeletedFiles { files, unknown } = deleted::files().unwrap_or_else(|error| {
         let message = format!("cannot find deleted files that are held open: {error}");
@@ -293,7 +289,6 @@ fn add_deleted_files(scan: &Scan, all: &mut OtherUsers) {
     }));
 }
 
-/// Returns the filesystem of the scan that contains the bytes of a deleted file.
 fn holder_of(scan: &Scan, file: &DeletedFile) -> Option<FilesystemIx> {
     match &file.backing {
         Some(Backing::Upper(upper)) if Path::new(upper).is_absolute() => {
@@ -311,14 +306,12 @@ fn holder_of(scan: &Scan, file: &DeletedFile) -> Option<FilesystemIx> {
     }
 }
 
-/// Returns the filesystem whose block device is `source`.
 fn with_source(scan: &Scan, source: &str) -> Option<FilesystemIx> {
     let is_device = source.starts_with("/dev/");
     let position = scan.inventory.filesystems.iter().position(|facts| is_device && facts.device == source);
     position.map(FilesystemIx::from)
 }
 
-/// Returns the filesystem with this `st_dev`.
 fn with_number(scan: &Scan, number: u64) -> Option<FilesystemIx> {
     let position = scan
         .inventory

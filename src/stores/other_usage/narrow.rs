@@ -100,15 +100,18 @@ pub(super) fn divide(
     }
     // Entries of it that have become users of their own before.
     let filesystem = user.filesystem;
-    let apart = all.other_users.iter().filter(|other| {
-        other.filesystem == filesystem
-            && matches!(other.kind, OtherUserKind::Directory | OtherUserKind::Store(_))
-            && other.path.starts_with(&path)
-    });
-    let apart = apart.fold(BytesAndInodes::default(), |sum, other| BytesAndInodes {
-        bytes: sum.bytes + other.bytes,
-        inodes: sum.inodes + other.inodes,
-    });
+    let apart = all
+        .other_users
+        .iter()
+        .filter(|other| {
+            other.filesystem == filesystem
+                && matches!(other.kind, OtherUserKind::Directory | OtherUserKind::Store(_))
+                && other.path.starts_with(&path)
+        })
+        .fold(BytesAndInodes::default(), |sum, other| BytesAndInodes {
+            bytes: sum.bytes + other.bytes,
+            inodes: sum.inodes + other.inodes,
+        });
     // The entry may contain bytes that count with a store: reflinked copies.
     let bytes = size.bytes.saturating_sub(apart.bytes).min(user.bytes);
     let inodes = size.inodes.saturating_sub(apart.inodes).min(user.inodes);
@@ -119,7 +122,6 @@ pub(super) fn divide(
     all.other_users.push(most);
 }
 
-/// A directory that is being read.
 #[derive(Default)]
 struct OpenDirectory {
     path: PathBuf,
@@ -148,7 +150,6 @@ impl OpenDirectory {
         }
     }
 
-    /// Returns the entries that contain nearly all of the directory.
     fn chains(&mut self) -> LargestChains {
         let mut chains = LargestChains::default();
         for (number, count) in COUNTS.iter().enumerate() {

@@ -28,7 +28,6 @@ names! {
         Container = "container",
         /// Images of a repository, in a grouping by container.
         Images = "images",
-        /// A group with a name.
         Group = "group",
         /// Images without a name; or containers in no namespace, and their images.
         Unnamed = "unnamed",
@@ -98,7 +97,6 @@ pub struct FilesystemGrowth {
     pub rows: Vec<GrowthRow>,
 }
 
-/// Kind, name and namespace of a row.
 type RowKey = (GrowthKind, String, Option<String>);
 
 fn key(kind: GrowthKind, name: &str) -> RowKey {
@@ -140,23 +138,24 @@ impl ScanComparison {
         let images = images_of_containers(&scans);
         let both = used[0].iter().filter_map(|(mount, bytes)| Some((*mount, *bytes, *used[1].get(mount)?)));
         let grown = both.map(|(mount, used_before, used_after)| {
-            let of_mount =
-                rows.iter().filter(|((row_mount, _), bytes)| *row_mount == mount && **bytes != [0, 0]);
-            let of_mount = of_mount.map(|((_, (kind, name, namespace)), [before, after])| {
-                let image = images.get(&(name.as_str(), namespace.as_deref()));
-                let change_bytes = after.saturating_sub(*before);
-                GrowthRow {
-                    kind: *kind,
-                    name: Some(name.clone()).filter(|name| !name.is_empty()),
-                    namespace: namespace.clone(),
-                    image: image.filter(|_| *kind == GrowthKind::Container).cloned(),
-                    before_bytes: *before,
-                    after_bytes: *after,
-                    change_bytes,
-                    bytes_per_day: per_day(change_bytes),
-                }
-            });
-            let mut of_mount: Vec<_> = of_mount.collect();
+            let mut of_mount: Vec<_> = rows
+                .iter()
+                .filter(|((row_mount, _), bytes)| *row_mount == mount && **bytes != [0, 0])
+                .map(|((_, (kind, name, namespace)), [before, after])| {
+                    let image = images.get(&(name.as_str(), namespace.as_deref()));
+                    let change_bytes = after.saturating_sub(*before);
+                    GrowthRow {
+                        kind: *kind,
+                        name: Some(name.clone()).filter(|name| !name.is_empty()),
+                        namespace: namespace.clone(),
+                        image: image.filter(|_| *kind == GrowthKind::Container).cloned(),
+                        before_bytes: *before,
+                        after_bytes: *after,
+                        change_bytes,
+                        bytes_per_day: per_day(change_bytes),
+                    }
+                })
+                .collect();
             of_mount.sort_by_key(|row| {
                 (row.kind == GrowthKind::Rest, Reverse(row.change_bytes), Reverse(row.after_bytes))
             });
@@ -178,13 +177,11 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// Returns the used bytes by mount point.
 fn filesystems(summary: &ScanSummary) -> BTreeMap<&str, u64> {
     let entries = summary.entries.iter().filter(|(key, _)| key.kind == SummaryKind::Filesystem);
     entries.map(|(key, entry)| (key.id.as_str(), entry.bytes)).collect()
 }
 
-/// Returns the mount point of the filesystem with the root of a store.
 fn mount_of<'a>(mounts: &BTreeSet<&'a str>, place: &SummaryStore) -> Option<&'a str> {
     let root = Path::new(&place.root);
     root.ancestors().find_map(|path| mounts.get(path.to_str()?).copied())
@@ -204,10 +201,8 @@ fn share(id: &str) -> GrowthKind {
 /// A scan, with its images and their users by the beginning of the image's id.
 struct Indexed<'a> {
     summary: &'a ScanSummary,
-    /// First name of each image.
     names: HashMap<String, Option<String>>,
     users: HashMap<&'a str, Vec<&'a ContainerUser>>,
-    /// The scan contains the users of its containers.
     has_users: bool,
 }
 
@@ -225,7 +220,6 @@ impl<'a> Indexed<'a> {
         Self { summary, names: names.collect(), users, has_users }
     }
 
-    /// Returns the name of the image that a container was made from.
     fn image_of(&self, user: &ContainerUser) -> Option<&str> {
         self.names.get(user.images.first()?)?.as_deref()
     }
@@ -244,7 +238,6 @@ fn images_of_containers<'a>(scans: &[Indexed<'a>]) -> HashMap<(&'a str, Option<&
     images
 }
 
-/// Assignment of objects to rows.
 struct Division<'a> {
     before: &'a Indexed<'a>,
     after: &'a Indexed<'a>,
@@ -275,8 +268,8 @@ impl<'a> Division<'a> {
             }
             SummaryKind::Layer => {
                 let (_, image) = split_layer_name(&entry.name);
-                let present = self.after.summary.entries.get(key);
-                let present = present.and_then(|entry| split_layer_name(&entry.name).1);
+                let present =
+                    self.after.summary.entries.get(key).and_then(|entry| split_layer_name(&entry.name).1);
                 let image = present.or(image).filter(|_| image.is_some())?;
                 Some(self.images.get(image).cloned().unwrap_or_else(|| self.of_image(image)))
             }
@@ -284,7 +277,6 @@ impl<'a> Division<'a> {
         }
     }
 
-    /// Returns the row of a container of `scan`.
     fn of_container(&self, scan: &Indexed<'_>, user: &ContainerUser) -> RowKey {
         match self.by {
             GroupBy::Container => (GrowthKind::Container, user.name.clone(), user.namespace.clone()),

@@ -18,7 +18,6 @@ use crate::model::text::reference::bare_id;
 pub use node::FleetNode;
 use node::{AddedNode, natural_order};
 
-/// Maximum number of listed nodes.
 pub const LISTED_NODES: usize = 100;
 /// Age of a document, compared with the newest, from which its node is listed as stale, in seconds.
 const STALE: i64 = 24 * 3600;
@@ -303,28 +302,34 @@ impl FleetSums {
         stale.truncate(LISTED_NODES);
         urgent.sort_by(FleetNode::compare);
         urgent.truncate(LISTED_NODES);
-        let images = self.images.into_iter().map(|(id, sum)| FleetImage {
-            id: id.into(),
-            names: sum.names.into_iter().map(String::from).collect(),
-            nodes: sum.nodes.count,
-            nodes_unused: sum.nodes_unused.count,
-            total_bytes: sum.total_bytes,
-            unused_exclusive_bytes: sum.exclusive_bytes,
-            unused_frees_bytes: sum.frees_bytes,
-        });
-        let mut images: Vec<_> = images.collect();
+        let mut images: Vec<_> = self
+            .images
+            .into_iter()
+            .map(|(id, sum)| FleetImage {
+                id: id.into(),
+                names: sum.names.into_iter().map(String::from).collect(),
+                nodes: sum.nodes.count,
+                nodes_unused: sum.nodes_unused.count,
+                total_bytes: sum.total_bytes,
+                unused_exclusive_bytes: sum.exclusive_bytes,
+                unused_frees_bytes: sum.frees_bytes,
+            })
+            .collect();
         images.sort_by(|a, b| {
             let rank = |image: &FleetImage| Reverse((image.unused_frees_bytes, image.nodes_unused));
             rank(a).cmp(&rank(b)).then_with(|| a.id.cmp(&b.id))
         });
-        let leaks = self.leaks.into_iter().map(|(class, sum)| FleetLeaks {
-            class: class.into(),
-            nodes: sum.nodes.count,
-            count: sum.count,
-            bytes: sum.bytes,
-            reclaim_bytes: sum.reclaim_bytes,
-        });
-        let mut leaks: Vec<_> = leaks.collect();
+        let mut leaks: Vec<_> = self
+            .leaks
+            .into_iter()
+            .map(|(class, sum)| FleetLeaks {
+                class: class.into(),
+                nodes: sum.nodes.count,
+                count: sum.count,
+                bytes: sum.bytes,
+                reclaim_bytes: sum.reclaim_bytes,
+            })
+            .collect();
         leaks.sort_by_key(|leak| Reverse((leak.bytes, leak.count)));
         let forecasts = PERIODS.into_iter().zip(full_within);
         Fleet {

@@ -93,8 +93,11 @@ impl AddedNode {
             reaches_low: None,
             full_in_seconds: None,
         };
-        let filesystems = document.filesystems.iter();
-        let filesystems = filesystems.map(|filesystem| AddedFilesystem::new(filesystem, document)).collect();
+        let filesystems = document
+            .filesystems
+            .iter()
+            .map(|filesystem| AddedFilesystem::new(filesystem, document))
+            .collect();
         Self { node, filesystems }
     }
 

@@ -26,12 +26,10 @@ use crate::sys::quiet::{Below, FileKind, Within, if_present};
 /// Maximum size of a `link` file. A name has 26 letters.
 const MOST_LINK_BYTES: u64 = 256;
 
-/// Content of a `link` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LinkName {
     /// A name that is in `l/`, and its inode.
     Present(String, u64),
-    /// A name that is not in `l/`.
     Missing(String),
     /// The file is empty or missing.
     Blank,
@@ -73,7 +71,6 @@ fn complete_layer(snapshot: &Snapshot, id: &str) -> Option<usize> {
     snapshot.layer_at(OsStr::new(id)).filter(|position| !snapshot.layers[*position].incomplete)
 }
 
-/// The driver's directory in an area.
 #[derive(Debug)]
 pub(super) struct LinkArea<'a> {
     pub(super) driver: PathBuf,
