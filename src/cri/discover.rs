@@ -108,19 +108,24 @@ fn identity(root: &Sysroot, path: &Path) -> Option<(u64, u64)> {
 /// Returns the sockets that runtimes' configurations and the command lines of running containerds name, if they are not
 /// the default ones.
 fn named_by_runtimes(root: &Sysroot) -> Vec<(PathBuf, String)> {
-    /// Read once: a run asks several times, and a reading may take long beside very many processes.
-    static COMMAND_LINES: OnceLock<Vec<Vec<String>>> = OnceLock::new();
-    let lines = if root.is_foreign() {
-        Vec::new()
-    } else {
-        let lines = COMMAND_LINES.get_or_init(|| processes::arguments_of_containerds().unwrap_or_default());
-        lines.clone()
-    };
+    let lines = if root.is_foreign() { Vec::new() } else { containerds().to_vec() };
     let crio = crio_socket(root).map(|(path, file)| (path, format!("listen in {}", file.display())));
     let sockets = crio.into_iter().chain(sockets(root, lines));
     // CRI-O's configuration has `/var/run`.
     let is_usual = |path: &Path| USUAL.iter().any(|(usual, _)| path.ends_with(usual.trim_start_matches('/')));
     sockets.filter(|(path, _)| !is_usual(path)).collect()
+}
+
+/// Returns the command lines of the containerds that ran when they were first read. A run asks several times, and a
+/// reading may take long beside very many processes.
+pub fn containerds() -> &'static [Vec<String>] {
+    static COMMAND_LINES: OnceLock<Vec<Vec<String>>> = OnceLock::new();
+    COMMAND_LINES.get_or_init(|| {
+        processes::arguments_of_containerds().unwrap_or_else(|error| {
+            tracing::warn!("looking for a containerd that runs: {error}");
+            Vec::new()
+        })
+    })
 }
 
 /// Connects to each candidate and sorts them by whether a runtime answers.

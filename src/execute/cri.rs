@@ -68,20 +68,21 @@ impl Answers {
     /// by the next look.
     fn new(
         client: &Client,
-        images: impl FnOnce() -> Result<Vec<RuntimeImage>, CriError>,
+        images: impl FnOnce(&Client) -> Result<Vec<RuntimeImage>, CriError>,
     ) -> Result<Self, CriError> {
+        let client = client.for_queries();
         let containers = client.containers()?;
         let sandboxes = client.sandboxes()?;
-        Ok(Self { containers, sandboxes, images: images()? })
+        Ok(Self { containers, sandboxes, images: images(&client)? })
     }
 
     /// Asks for all images. CRI-O needs longer for that than for the removal of an image.
     fn of_all(client: &Client) -> Result<Self, CriError> {
-        Self::new(client, || client.images())
+        Self::new(client, Client::images)
     }
 
     fn of_image(client: &Client, handles: &[Handle]) -> Result<Self, CriError> {
-        Self::new(client, || {
+        Self::new(client, |client| {
             let statuses = handles.iter().map(|handle| client.image(&handle.id, &handle.runtime_handler));
             Ok(statuses.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
         })

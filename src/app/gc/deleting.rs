@@ -111,7 +111,7 @@ impl Gc<'_> {
         deleter: &mut Deleter,
         earlier_parts: &mut Vec<Plan>,
     ) -> Result<Plan, PreconditionError> {
-        let Work { editors, config, stores, named, containers, leaks, .. } = work;
+        let Work { editors, config, stores, named, containers, leaks, facts, .. } = work;
         if let Ok(Some(leaks)) = leaks {
             let steps = leaks.steps(&scan.inventory);
             let plan = execute::leaks::run(run, &steps, editors, config.leaks.min_age);
@@ -127,7 +127,9 @@ impl Gc<'_> {
         }
         let mut direct = None;
         let remover = deleter.remover(editors, &mut direct);
-        let mut plan = images::run(run, scan, context, self.task(&named.images), remover)?;
+        // The earlier parts may have changed the facts.
+        let planned = facts.as_ref().filter(|_| earlier_parts.is_empty());
+        let mut plan = images::run(run, scan, context, self.task(&named.images), remover, planned)?;
         self.forget_left_out(&mut plan);
         Ok(plan)
     }

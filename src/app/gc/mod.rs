@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use super::report::thresholds;
 use super::rm::{self, NamedImages};
 use crate::config::{Config, Via};
-use crate::execute::PreconditionError;
 use crate::execute::editors::Editors;
+use crate::execute::{ImageFacts, PreconditionError};
 use crate::history::runs::{Command, Event};
 use crate::model::deletion::outcome::{Outcome, OutcomeKind};
 use crate::model::deletion::plan::{FilesystemPlan, PassEnd, Phase, Plan, Problem, TargetKind, freed_on};
@@ -104,6 +104,8 @@ struct Work {
     containers: Option<(Containers, Plan)>,
     /// `Err`: the reason for which no leak may be deleted.
     leaks: Result<Option<LeakPlan>, String>,
+    /// The facts about the images that the plan is made of; `None` if they may have changed since.
+    facts: Option<ImageFacts>,
     resumed: Resumed,
 }
 
@@ -166,6 +168,8 @@ impl<'a> Gc<'a> {
         let was_locked = self.command_run.is_locked();
         self.command_run.lock(self.gc_request.request)?;
         if !was_locked {
+            // A person was asked, which takes time.
+            work.facts = None;
             let begun = &work.scanned.state.begun;
             work.resumed = store_editing::finish_killed_runs(self.gc_request.request, &work.editors, begun);
             self.resumed += work.resumed.objects;

@@ -89,6 +89,7 @@ impl Gc<'_> {
         result.stopped_use = self.stopped_use(&result.plan, scan_then.as_ref().unwrap_or(scan));
         result.findings = self.findings(&work.scanned);
         result.exit = Self::exit(result.plan.outcome, &work.scanned);
+        work.facts = Some(facts);
         Ok(Planned { result, is_unfinished, work, deleter })
     }
 
@@ -171,7 +172,7 @@ impl Gc<'_> {
             }
             (None, _) => None,
         };
-        Ok(Work { scanned, editors, config, stores, named, containers, leaks, resumed })
+        Ok(Work { scanned, editors, config, stores, named, containers, leaks, facts: None, resumed })
     }
 
     fn scan(&self) -> Result<ScanResult, Error> {

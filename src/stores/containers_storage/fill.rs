@@ -236,7 +236,13 @@ impl GraphrootFiller<'_> {
             return;
         }
         let (inventory, within) = (&*self.writer.inventory, &self.within);
-        let layers = self.layers.par_iter().flatten().filter(|node| inventory[**node].size.inodes <= FEW);
+        // The inspection has seen the `diff` of nearly all layers. With several areas, it may be that of another one.
+        let is_single = self.snapshot.places.areas().nth(1).is_none();
+        let stamps = if is_single { &self.snapshot.inspection.stamps[..] } else { &[] };
+        let layers = self.layers.par_iter().enumerate().filter_map(|(layer, node)| {
+            let has_diff = stamps.get(layer).copied().flatten().is_some_and(|(_, has_diff)| has_diff);
+            node.as_ref().filter(|node| !has_diff && inventory[**node].size.inodes <= FEW)
+        });
         let found: Vec<_> = layers
             .filter_map(|node| {
                 let directory = &inventory[*node].path;

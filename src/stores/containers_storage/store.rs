@@ -114,7 +114,8 @@ impl Store for Graphroot {
             // directory has no stamp that covers both.
             let directories = unit.parts.iter().filter(|part| part.2 == TreeScope::Whole).count();
             let is_covered = self.has_directory[layer] && directories == 1;
-            *self.snapshot.inspection.stamps.get(layer).filter(|_| is_covered)?
+            let stamp = self.snapshot.inspection.stamps.get(layer).filter(|_| is_covered)?.as_ref()?;
+            Some(stamp.0)
         });
         stamps.collect()
     }
