@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::model::refs::{self, Fair, Group, GroupBy, GroupKeys, Line, LineKind};
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::forecast::Forecast;
-use crate::services::diagnosis::{self, Part};
+use crate::services::diagnosis::{self, Part, StoppedHolders};
 use crate::services::error::{Error, Exit};
 use crate::services::forecast;
 use crate::services::observer::{Audience, Observer};
@@ -24,6 +24,8 @@ pub struct Usage {
     pub forecasts: Vec<Option<Forecast>>,
     /// Additional grouping of images and containers.
     pub by: Option<GroupBy>,
+    /// Stopped containers, and what their removal lets `gc` free.
+    pub stopped: StoppedHolders,
     /// Problems with the data outside the stores.
     pub findings: Vec<Finding>,
     /// Reason why `gc` could delete nothing now.
@@ -163,7 +165,8 @@ pub fn usage(
         .collect();
     observer.findings(Audience::Usual, &findings);
     let forecasts = forecast::read(request, &scan.inventory.filesystems);
-    Ok(Usage { disks, forecasts, by, findings, refused: reach.refused(), result })
+    let stopped = StoppedHolders::find(scan);
+    Ok(Usage { disks, forecasts, by, stopped, findings, refused: reach.refused(), result })
 }
 
 /// Returns the grouped column, reduced in proportion if it exceeds the used bytes.

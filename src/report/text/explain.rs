@@ -9,6 +9,7 @@ use super::images::name;
 use super::layers;
 use super::scan::leaks;
 use super::screen::Screen;
+use super::stopped;
 use super::story::{absent_images, life_line, namesakes};
 use super::table::{Table, bold, heading};
 use super::usage::{is_small_size, label_of_small, place};
@@ -62,6 +63,10 @@ pub fn explain(document: &ExplainDoc, screen: &Screen, shows_all: bool) -> Strin
         let label = if matches!(command, PrintedCommand::Deletes(_)) { "remove" } else { "show  " };
         out.push_str(&format!("  {label}  {}\n", safe(command.text())));
     }
+    let of_container = document.stopped.removals.iter().filter(|_| document.container.is_some());
+    for effect in of_container.map(|removal| &removal.effect).filter(|effect| !effect.is_empty()) {
+        out.push_str(&format!("  effect  {}\n", safe(effect)));
+    }
     if let Some(volume) = &document.volume {
         let users = match volume.containers.as_slice() {
             [] => {
@@ -78,6 +83,9 @@ pub fn explain(document: &ExplainDoc, screen: &Screen, shows_all: bool) -> Strin
     out.push_str(&chain(&document.chain, screen));
     if !document.used_by.is_empty() {
         out.push_str(&users(&document.used_by));
+    }
+    if document.image.is_some() {
+        out.push_str(&stopped::removals(&document.stopped, screen));
     }
     document.below.iter().for_each(|below| out.push_str(&owners(below, screen, shows_all)));
     if !document.rules.is_empty() {

@@ -2,6 +2,7 @@
 
 use super::Screen;
 use super::format::{bytes, inodes, safe, wrapped};
+use super::stopped;
 use super::table::{Table, bold};
 use crate::model::Consistency;
 use crate::model::documents::comparison::GrowthKind;
@@ -36,6 +37,9 @@ pub fn usage(document: &UsageDoc, screen: &Screen, shows_all: bool) -> String {
             None => rows(filesystem, screen, shows_all),
         });
         out.push_str(&most_inodes(filesystem).map_or_else(String::new, |text| screen.note(&text)));
+        if document.by.is_none() {
+            out.push_str(&stopped::stopped(&document.stopped, &filesystem.filesystem.mount, screen));
+        }
     }
     let note = match document.by {
         Some(_) => {
