@@ -19,7 +19,7 @@ use crate::model::{
 use crate::policy::Policy;
 use crate::policy::image_rules::ImageRule;
 use crate::services::containers::Containers;
-use crate::services::diagnosis;
+use crate::services::diagnosis::{self, StoppedHolders};
 use crate::services::error::Error;
 use crate::services::observer::{Audience, Observer};
 use crate::services::paths::owners_store;
@@ -48,6 +48,8 @@ pub struct Explanation {
     pub volume: Option<VolumeExplanation>,
     /// Command for the container, if it does not run.
     pub removal: Option<PrintedCommand>,
+    /// Stopped containers that alone use the image, or the stopped container.
+    pub stopped: StoppedHolders,
 }
 
 impl Explanation {
@@ -62,6 +64,7 @@ impl Explanation {
             absent: Vec::new(),
             volume: None,
             removal: None,
+            stopped: StoppedHolders::default(),
         }
     }
 }
@@ -209,7 +212,35 @@ pub fn explain(
         Some(Subject::Container(container_ix)) => diagnosis::removal_of(&result.scan, container_ix),
         _ => None,
     };
-    Ok(Explanation { subject, owned, image, containers, absent, volume, removal, ..Explanation::of(result) })
+    let stopped = stopped(&result.scan, subject);
+    Ok(Explanation {
+        subject,
+        owned,
+        image,
+        containers,
+        absent,
+        volume,
+        removal,
+        stopped,
+        ..Explanation::of(result)
+    })
+}
+
+/// Returns the stopped containers that alone use an image, or the container if it is stopped.
+fn stopped(scan: &Scan, subject: Option<Subject>) -> StoppedHolders {
+    let holders = match subject {
+        Some(Subject::Image(image_ix)) => {
+            let containers = scan.inventory.containers.iter().enumerate();
+            let users = containers.filter(|(_, container)| container.uses(image_ix));
+            let users: Vec<_> = users.map(|(position, _)| position.into()).collect();
+            let holders = StoppedHolders::of(scan, &users);
+            let id = &scan.inventory[image_ix].id;
+            Some(holders).filter(|holders| holders.keeps(id))
+        }
+        Some(Subject::Container(container_ix)) => Some(StoppedHolders::of(scan, &[container_ix])),
+        _ => None,
+    };
+    holders.unwrap_or_default()
 }
 
 fn by_path(

@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::model::refs::{self, Fair, Group, GroupBy, GroupKeys, Line, LineKind};
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::forecast::Forecast;
-use crate::services::diagnosis::{self, Part};
+use crate::services::diagnosis::{self, Part, StoppedHolders};
 use crate::services::error::{Error, Exit};
 use crate::services::forecast;
 use crate::services::observer::{Audience, Observer};
@@ -21,6 +21,8 @@ pub struct Usage {
     pub disks: Vec<DiskUsage>,
     pub forecasts: Vec<Option<Forecast>>,
     pub by: Option<GroupBy>,
+    /// Stopped containers, and what their removal lets `gc` free.
+    pub stopped: StoppedHolders,
     pub findings: Vec<Finding>,
     pub refused: Option<String>,
 }
@@ -161,7 +163,8 @@ pub fn usage(
         .collect();
     observer.findings(Audience::Usual, &findings);
     let forecasts = forecast::read(request, &scan.inventory.filesystems);
-    Ok(Usage { disks, forecasts, by, findings, refused: reach.refused(), result })
+    let stopped = StoppedHolders::find(scan);
+    Ok(Usage { disks, forecasts, by, stopped, findings, refused: reach.refused(), result })
 }
 
 /// Returns the grouped column, reduced in proportion if it exceeds the used bytes.

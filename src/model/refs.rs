@@ -364,6 +364,17 @@ impl Live<'_> {
         reached.filter(move |node| !is_deleted && self.holders[node.get()] == 1)
     }
 
+    /// Returns the nodes that are freed if all of `roots`, each named once, are deleted next.
+    #[must_use]
+    pub fn last_held_by(&self, roots: &[Root]) -> Vec<NodeIx> {
+        let roots = roots.iter().filter(|root| !self.deleted[self.refs.position(**root)]);
+        let mut reached: Vec<_> = roots.flat_map(|root| self.refs.reach(*root)).copied().collect();
+        reached.par_sort_unstable();
+        let by_node = reached.chunk_by(|a, b| a == b);
+        let freed = by_node.filter(|same| self.holders[same[0].get()] as usize == same.len());
+        freed.map(|same| same[0]).collect()
+    }
+
     /// Returns the number of roots that still reach a node, plus one if it is anchored.
     #[must_use]
     pub fn holders(&self, node: NodeIx) -> u32 {

@@ -81,7 +81,8 @@ impl Gc<'_> {
         let exit = Self::exit(kind, scanned);
         let exit = recorder.end(&outcome, kind, &events, &scan.inventory, exit);
         let result = self.unexecuted(outcome.plan.clone());
-        let (outside, inode_uses) = self.outside(&outcome.plan, &scan, work);
+        let stopped = self.stopped(&outcome.plan, &scan);
+        let (outside, inode_uses) = self.outside(&outcome.plan, &scan, work, &stopped);
         Ok(GcResult {
             policy,
             targets,
@@ -93,7 +94,7 @@ impl Gc<'_> {
             absent: work.named.absent.clone(),
             outside,
             inode_uses,
-            stopped_use: self.stopped_use(&outcome.plan, &scan),
+            stopped,
             before: outcome.before.clone(),
             outcome: Some(outcome),
             ..result

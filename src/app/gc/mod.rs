@@ -29,7 +29,7 @@ use crate::policy::space::Targets;
 use crate::policy::thresholds::DiskThreshold;
 use crate::policy::{Policy, PolicyKind};
 use crate::services::containers::Containers;
-use crate::services::diagnosis::{self, CauseGroup, CauseKind, Disk, StoppedHolders, StoppedUse};
+use crate::services::diagnosis::{self, CauseGroup, CauseKind, Disk, StoppedHolders};
 use crate::services::error::{Error, Exit};
 use crate::services::gc_request::{GcRequest, Only, Selection};
 use crate::services::observer::Observer;
@@ -71,8 +71,8 @@ pub struct GcResult {
     pub outside: Vec<Outside>,
     /// Use of the inodes of filesystems that are still short of them.
     pub inode_uses: Vec<InodeUse>,
-    /// Images that only stopped containers use, if a target was not reached.
-    pub stopped_use: Option<StoppedUse>,
+    /// Stopped containers, if a target was not reached.
+    pub stopped: StoppedHolders,
     /// Named images of the plan that were never pulled, so that no registry may have them: store and id.
     pub never_pulled: HashSet<(StoreId, String)>,
     /// Lines of a list of `rm` that name no image of this node.
@@ -217,7 +217,7 @@ impl<'a> Gc<'a> {
             hints: Vec::new(),
             outside: Vec::new(),
             inode_uses: Vec::new(),
-            stopped_use: None,
+            stopped: StoppedHolders::default(),
             never_pulled: HashSet::new(),
             absent: Vec::new(),
             at: Timestamp::now(),
@@ -273,17 +273,23 @@ impl<'a> Gc<'a> {
         findings
     }
 
-    /// Returns the images that only stopped containers use, if a target is missed. `scan`: as [`reach::mark`] has left it.
+    /// Returns the stopped containers if a target is missed. `scan`: as [`reach::mark`] has left it.
     ///
     /// [`reach::mark`]: crate::services::reach::mark
-    fn stopped_use(&self, plan: &Plan, scan: &Scan) -> Option<StoppedUse> {
+    fn stopped(&self, plan: &Plan, scan: &Scan) -> StoppedHolders {
         let is_missed = self.gc_request.is_gc() && plan.outcome == OutcomeKind::NotReached;
-        (is_missed && !is_requested()).then(|| StoppedHolders::find(scan).of_run(scan)).flatten()
+        if is_missed && !is_requested() { StoppedHolders::find(scan) } else { StoppedHolders::default() }
     }
 
     /// Usage of the filesystems that are still too full after this plan, and what else can be deleted there; and the use of
     /// inodes where these are missing.
-    fn outside(&self, plan: &Plan, scan: &Scan, work: &Work) -> (Vec<Outside>, Vec<InodeUse>) {
+    fn outside(
+        &self,
+        plan: &Plan,
+        scan: &Scan,
+        work: &Work,
+        stopped: &StoppedHolders,
+    ) -> (Vec<Outside>, Vec<InodeUse>) {
         let filesystems = plan.filesystems.iter();
         let above_threshold: Vec<_> =
             filesystems.filter(|plan| plan.started.any() && plan.end != PassEnd::Reached).collect();
@@ -304,6 +310,7 @@ impl<'a> Gc<'a> {
         let context = diagnosis::Context {
             scan,
             other_users: &other_users,
+            stopped,
             ages: &work.scanned.ages,
             divided: &[],
             leaks: &leaks,

@@ -80,13 +80,13 @@ impl Gc<'_> {
         }
         self.warn_of_inodes(&result, &mut work.scanned.scan);
         let scan = &work.scanned.scan;
+        let scan_then = work.containers.as_ref().map(|(_, plan)| without(scan, plan));
+        result.stopped = self.stopped(&result.plan, scan_then.as_ref().unwrap_or(scan));
         if self.gc_request.dry_run {
             by_hand::advise(&mut result.plan, self.gc_request.request, &work.config, scan, self.via);
             result.hints = self.hints(&result.plan, scan, &work.named);
-            (result.outside, result.inode_uses) = self.outside(&result.plan, scan, &work);
+            (result.outside, result.inode_uses) = self.outside(&result.plan, scan, &work, &result.stopped);
         }
-        let scan_then = work.containers.as_ref().map(|(_, plan)| without(scan, plan));
-        result.stopped_use = self.stopped_use(&result.plan, scan_then.as_ref().unwrap_or(scan));
         result.findings = self.findings(&work.scanned);
         result.exit = Self::exit(result.plan.outcome, &work.scanned);
         work.facts = Some(facts);

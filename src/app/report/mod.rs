@@ -16,7 +16,7 @@ use crate::history::usage;
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::forecast::Forecast;
 use crate::services::database::Database;
-use crate::services::diagnosis::{self, Advice, Cause, Disk};
+use crate::services::diagnosis::{self, Advice, Cause, Disk, StoppedHolders};
 use crate::services::error::{Error, Exit};
 use crate::services::forecast;
 use crate::services::observer::Observer;
@@ -44,6 +44,8 @@ pub struct Report {
     pub changes: Vec<Changes>,
     /// Causes of the usage, ranked as in [`diagnosis::rank`].
     pub causes: Vec<Cause>,
+    /// Stopped containers, which are among the causes.
+    pub stopped: StoppedHolders,
     pub disks: Vec<Disk>,
     pub forecasts: Vec<Option<Forecast>>,
     pub other_users: OtherUsers,
@@ -87,9 +89,11 @@ pub fn report(
     let filesystems = (0..inventory.filesystems.len()).map(FilesystemIx::from);
     let divided: Vec<_> = filesystems.clone().map(|ix| diagnosis::divide(scan, &other_users, ix)).collect();
     let planned: Vec<_> = filesystems.map(|ix| plans.on(&result, ix)).collect();
+    let stopped = StoppedHolders::find(scan);
     let context = diagnosis::Context {
         scan,
         other_users: &other_users,
+        stopped: &stopped,
         ages: &result.ages,
         divided: &divided,
         leaks: &plans.leaks,
@@ -147,6 +151,7 @@ pub fn report(
         unread: unread(&database),
         findings,
         other_users,
+        stopped,
         result,
     })
 }

@@ -26,6 +26,7 @@ use crate::model::{
     ContainerState, ImageIx, Inventory, LeakIx, LostContainer, NodeIx, NodeKind, PrintedCommand,
     removal_command,
 };
+use crate::services::diagnosis::StoppedHolders;
 use crate::services::paths::owners_store;
 use crate::services::reach::Reach;
 use crate::stores::Scan;
@@ -49,6 +50,7 @@ pub fn explain(scan: &Scan, subject: Option<Subject>, owned: Option<&Owned>) -> 
         lost_container: None,
         volume: None,
         command: None,
+        stopped: StoppedHolders::default(),
         below: owned.map(|owned| below(scan, owned)),
         leaks: Vec::new(),
         used_by: Vec::new(),

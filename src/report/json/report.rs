@@ -12,7 +12,7 @@ use crate::model::Finding;
 use crate::model::refs::{Refs, Root};
 use crate::model::text::names::names;
 use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
-use crate::services::diagnosis::{Advice, Cause, Part};
+use crate::services::diagnosis::{Advice, Cause, Part, StoppedHolders};
 use crate::stores::Scan;
 use crate::stores::other_usage::{OtherUserKind, OtherUsers};
 use crate::sys::sysroot::Sysroot;
@@ -37,6 +37,9 @@ pub struct ReportDoc {
     pub host: Option<String>,
     /// Summary: how full the disk is, its largest users, and possible actions.
     pub verdict: VerdictDoc,
+    /// Stopped containers: those that are worth it are causes of the kind `dead-container`. Empty in the document of a
+    /// page.
+    pub stopped: StoppedHolders,
     /// Changes of the filesystems since the newest kept scan, and since the newest that is a day older. Empty if no
     /// scan is kept.
     pub changes: Vec<Changes>,
@@ -248,6 +251,10 @@ pub fn report(report: &Report, extent: Extent) -> ReportDoc {
             advice: report.advice.clone(),
             sentences: report.sentences.clone().into(),
             causes: report.causes.clone(),
+        },
+        stopped: match extent {
+            Extent::Everything => report.stopped.clone(),
+            Extent::Largest => StoppedHolders::default(),
         },
         changes: report.changes.clone(),
         filesystems,

@@ -44,8 +44,18 @@ pub fn layers(result: &ScanResult) -> LayersDoc {
 
 /// Builds the document of `explain`.
 pub fn explanation(explanation: &Explanation) -> ExplainDoc {
-    let Explanation { result, subject, owned, lost_container, image, containers, absent, volume, removal } =
-        explanation;
+    let Explanation {
+        result,
+        subject,
+        owned,
+        lost_container,
+        image,
+        containers,
+        absent,
+        volume,
+        removal,
+        stopped,
+    } = explanation;
     let mut document = super::explain(&result.scan, *subject, owned.as_ref());
     if let (Some(Subject::Image(image_ix)), Some(image)) = (subject, image) {
         document.age_limits = Some(image.limits.clone());
@@ -56,6 +66,7 @@ pub fn explanation(explanation: &Explanation) -> ExplainDoc {
     document.recall(absent, subject.is_none());
     document.volume.clone_from(volume);
     document.command.clone_from(removal);
+    document.stopped.clone_from(stopped);
     if let Some(lost) = lost_container {
         document.lose(&result.scan, lost);
     }

@@ -11,7 +11,7 @@ use crate::model::refs::{GroupBy, GroupKind, Line, LineKind};
 use crate::model::text::names::string_schema;
 use crate::model::{Filesystem, Finding, StoreIx};
 use crate::policy::forecast::Forecast;
-use crate::services::diagnosis::{Part, PartKind};
+use crate::services::diagnosis::{Part, PartKind, StoppedHolders};
 
 /// Document of `layersweep usage`.
 #[derive(Clone, Debug, Serialize)]
@@ -28,6 +28,8 @@ pub struct UsageDoc {
     pub filesystems: Vec<UsageFilesystemDoc>,
     /// Stores, each with rows that may overlap.
     pub stores: Vec<UsageStoreDoc>,
+    /// Stopped containers, with the images that only they keep and the commands that remove them.
+    pub stopped: StoppedHolders,
     /// Reason why `layersweep gc` would be refused now; null if it would not.
     pub gc_refused: Option<String>,
     /// Sums over all stores.
@@ -188,6 +190,7 @@ pub fn usage(usage: &Usage) -> UsageDoc {
             .map(|((facts, disk), forecast)| of_filesystem(facts, disk, forecast.as_ref()))
             .collect(),
         stores: stores.map(|store_ix| usage_store(scan, store_ix)).collect(),
+        stopped: usage.stopped.clone(),
         gc_refused: usage.refused.clone(),
         totals: totals(scan),
         warnings: inventory.findings.iter().chain(&usage.findings).cloned().collect(),

@@ -20,7 +20,8 @@ const DAY: i64 = 86_400;
 /// Minimum growth of other files in stores that is mentioned if other rows grew more, in bytes.
 const MIN_OTHER: i64 = 1 << 20;
 
-pub fn growth(document: &GrowthDoc, screen: &Screen) -> String {
+/// Formats the growth of every filesystem. `shows_all`: small changes have rows of their own.
+pub fn growth(document: &GrowthDoc, screen: &Screen, shows_all: bool) -> String {
     let mut lines = warnings(document, screen);
     if document.filesystems.is_empty() {
         lines.push("The earlier scan does not contain these filesystems.".to_owned());
@@ -33,7 +34,7 @@ pub fn growth(document: &GrowthDoc, screen: &Screen) -> String {
         }
         out.push_str(&wrapped(&headline(filesystem, document, screen), width, ""));
         out.push('\n');
-        out.push_str(&table(filesystem, document, screen));
+        out.push_str(&table(filesystem, document, screen, shows_all));
         let largest = filesystem.rows.first().filter(|row| row.change_bytes > 0);
         // Volumes have no rows of their own.
         let mut volumes = filesystem
@@ -99,7 +100,7 @@ fn rate(per_day: i64, seconds: i64) -> (i64, &'static str) {
     if seconds < DAY { (per_day / 24, "an hour") } else { (per_day, "a day") }
 }
 
-fn table(filesystem: &FilesystemGrowth, document: &GrowthDoc, screen: &Screen) -> String {
+fn table(filesystem: &FilesystemGrowth, document: &GrowthDoc, screen: &Screen, shows_all: bool) -> String {
     let (_, unit) = rate(0, document.seconds);
     let rate_heading = format!(">{}", unit.to_uppercase());
     let has_namespaces = filesystem.rows.iter().any(|row| row.namespace.is_some());
@@ -117,7 +118,12 @@ fn table(filesystem: &FilesystemGrowth, document: &GrowthDoc, screen: &Screen) -
         change_bytes: filesystem.used.change_bytes,
         ..nameless(filesystem.bytes_per_day)
     };
-    let (shown, others) = shown(&filesystem.rows, screen);
+    let (least, most) = match (shows_all, screen.width) {
+        (true, _) => (1, usize::MAX),
+        (false, Some(_)) => (least_change(filesystem), ROWS),
+        (false, None) => (least_change(filesystem), usize::MAX),
+    };
+    let (shown, others) = shown(&filesystem.rows, least, most);
     let named = shown.into_iter().map(|row| (name(row, document.by), row));
     let sums = others.iter().map(|(label, row)| (label.clone(), row)).chain([("Used".to_owned(), &used)]);
     for (name, row) in named.chain(sums) {
@@ -147,13 +153,19 @@ fn nameless(bytes_per_day: Option<i64>) -> GrowthRow {
     }
 }
 
-/// Returns the rows to show, and the sum of the others with its label. Rows without a change are not shown; on a
-/// terminal, only those with the largest changes are.
-fn shown<'a>(rows: &'a [GrowthRow], screen: &Screen) -> (Vec<&'a GrowthRow>, Option<(String, GrowthRow)>) {
+/// Returns the minimum change of a row, in bytes: 1 MiB, or 0.1 % of the used bytes if that is less.
+fn least_change(filesystem: &FilesystemGrowth) -> u64 {
+    const LEAST: u64 = 1 << 20;
+    LEAST.min(filesystem.used.after_bytes / 1000).max(1)
+}
+
+/// Returns the rows to show, and the sum of the others with its label: those with the `most` largest changes of at least
+/// `least` bytes.
+fn shown(rows: &[GrowthRow], least: u64, most: usize) -> (Vec<&GrowthRow>, Option<(String, GrowthRow)>) {
     let change = |position: &usize| rows[*position].change_bytes.unsigned_abs();
-    let mut largest: Vec<_> = (0..rows.len()).filter(|position| change(position) > 0).collect();
+    let mut largest: Vec<_> = (0..rows.len()).filter(|position| change(position) >= least).collect();
     largest.sort_by_key(|position| Reverse(change(position)));
-    largest.truncate(if screen.width.is_some() { ROWS } else { usize::MAX });
+    largest.truncate(most);
     let largest: HashSet<_> = largest.into_iter().collect();
     let (mut shown, mut others) = (Vec::new(), Vec::new());
     for (position, row) in rows.iter().enumerate() {
@@ -280,7 +292,7 @@ mod tests {
             }],
         };
         let screen = Screen { width, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
-        strip_str(&growth(&document, &screen)).to_string()
+        strip_str(&growth(&document, &screen, false)).to_string()
     }
 
     #[test]

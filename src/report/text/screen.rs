@@ -9,8 +9,8 @@ use crate::model::text::reference::host;
 
 #[derive(Clone, Debug)]
 pub struct Screen {
-    /// Width in columns; `None` if the output is not a terminal. Tables shorten nothing then; `report` still shortens the names of the largest
-    /// objects.
+    /// Width in columns; `None` if the output is not a terminal. Tables then shorten only what is wider than 60 columns,
+    /// and `report` the names of the largest objects.
     pub width: Option<usize>,
     /// True if the locale can show characters outside ASCII.
     pub unicode: bool,

@@ -16,9 +16,9 @@ mod summary;
 mod tests;
 
 pub use advice::{Advice, AdvisedStep, advice};
-pub use causes::{causes, removal_of};
+pub use causes::causes;
 pub use context::Context;
-pub use holders::{StoppedHolders, StoppedUse};
+pub use holders::{DeletedBy, HeldImage, StoppedContainer, StoppedHolders, StoppedRemoval, removal_of};
 pub use outside_causes::hidden;
 pub use parts::{Divided, divide, large, of_use, outside};
 pub use ranking::rank;
@@ -156,13 +156,24 @@ impl Serialize for PartKind {
 
 string_schema!(PartKind);
 
+/// Inverse of the minimum share of the used bytes: a cause below 1/200 of them is left out. For leaks, build caches
+/// and unused images that are not pinned, only [`LEAST`] applies.
+const SMALL: u64 = 200;
+/// Minimum bytes of any cause.
+const LEAST: u64 = 1 << 20;
+
+/// Returns the minimum bytes of a cause on a filesystem.
+fn least(filesystem: &Filesystem) -> u64 {
+    (filesystem.used_bytes / SMALL).max(LEAST)
+}
+
 names! {
     CauseKind {
         /// Data in a store that nothing uses.
         Leak = "leak",
         /// An unused image that is pinned or protected.
         PinnedImage = "pinned-image",
-        /// Writable layer of a container that does not run.
+        /// Writable layers of containers that do not run, which one command removes.
         DeadContainer = "dead-container",
         /// Writable layer of a container that runs or may run.
         Container = "container",
@@ -208,8 +219,8 @@ pub struct Cause {
     pub frees_bytes: u64,
     /// Inodes that it is expected to free.
     pub frees_inodes: u64,
-    /// Bytes of images that only stopped containers keep, this one among them; `gc` can free them once these
-    /// containers are removed. 0 for other causes.
+    /// Bytes of images that only stopped containers keep, these among them: they can be freed once the containers are
+    /// removed. 0 for other causes.
     pub keeps_bytes: u64,
     /// Used percentage after this and all earlier deletions of the same filesystem in the list: of the inodes if these
     /// are short, otherwise of the bytes. Null if nothing is freed, or if earlier deletions reach the low threshold.
@@ -259,7 +270,7 @@ names! {
         Layersweep = "layersweep",
         /// It can be made again: a build cache, the journal. The command is that of its owner, without force.
         CanBeMadeAgain = "can-be-made-again",
-        /// Container that does not run, with what its own layer holds.
+        /// Containers that do not run, with what their own layers hold.
         StoppedContainer = "stopped-container",
         /// Only a person can judge whether the data is needed. The command shows it, and no command deletes it.
         OnlyYouCanJudge = "only-you-can-judge",

@@ -7,8 +7,8 @@ use jiff::tz::TimeZone;
 use crate::model::refs;
 use crate::model::text::display::{self, shell_word};
 use crate::model::{FilesystemIx, NodeKind, PrintedCommand};
-use crate::services::diagnosis::context::{Context, LEAST};
-use crate::services::diagnosis::{Cause, CauseGroup, CauseKind, Part, PartKind};
+use crate::services::diagnosis::context::Context;
+use crate::services::diagnosis::{Cause, CauseGroup, CauseKind, LEAST, Part, PartKind};
 use crate::stores::Scan;
 use crate::stores::other_usage::{BigFile, OtherUserKind, OtherUsers};
 

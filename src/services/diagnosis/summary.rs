@@ -262,6 +262,12 @@ fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
 /// Returns a clause that names causes of a group with the sum of what they hold.
 fn named(causes: &[&Cause], scarce: Counted, verb: &str, how: &str) -> String {
     let shown = causes.iter().take(NAMED).map(|cause| match scarce {
+        Counted::Bytes if cause.keeps_bytes > 0 => format!(
+            "{} ({}, and then images of {})",
+            cause.title,
+            bytes(cause.frees_bytes),
+            bytes(cause.keeps_bytes)
+        ),
         Counted::Bytes => format!("{} ({})", cause.title, bytes(cause.frees_bytes)),
         // The title of a directory has the number of its files.
         Counted::Inodes => cause.title.clone(),

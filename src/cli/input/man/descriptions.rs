@@ -43,6 +43,8 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
             "  SIZE, INODES  bytes and inodes on the disk",
             "  RECLAIMABLE  bytes that are freed if the unused objects of the row are deleted; the last line is about \
              images, artifacts and leaks together",
+            "Rows below 1 MiB and below 0.1 % of the used bytes are one row, unless --all is given.",
+            "Below the table are the stopped containers: what their own layers hold, the command that removes them with              the program that made them, and what gc can then free, as a set: the images that only stopped containers              keep. The ends of gc and report have the same list.",
             "With --since it compares the present state with a kept scan: the last one that had begun at that time, or \
              the oldest one, which is then named. The row that grew most is the first, the row that shrank most the \
              last; the column CHANGE adds up to the change of the used bytes. A container has its writable layer and \
