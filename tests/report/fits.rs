@@ -84,7 +84,7 @@ fn announced_command_deletes_the_announced_images() {
     let needed = number(&document, "/deletes_needed");
     assert!((1..=deletes.len() as u64).contains(&needed), "{document:#}");
     let screen = node.run(&ask).expect_code(4).stdout;
-    let flags = format!("First `layersweep pin add {}`: gc may delete", given.join(" "));
+    let flags = format!(" pin add {}`: gc may delete", given.join(" "));
     assert!(screen.contains(&flags), "{screen}");
     assert!(
         screen.contains("% used after the pull, which fits.\n")
