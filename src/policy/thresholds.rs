@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::space::{FreeFloor, Targets};
 use crate::model::Filesystem;
-use crate::model::documents::reader::GC_LOW;
 use crate::model::kubelet_thresholds::{
     Amount, IMAGEFS, IMAGEFS_INODES, KubeletThresholds as Kubelet, NODEFS, NODEFS_INODES,
 };
@@ -70,7 +69,7 @@ impl fmt::Display for ThresholdName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Self::GcHigh => "gc high",
-            Self::GcLow => GC_LOW,
+            Self::GcLow => "gc low",
             Self::GcHighFree => "gc high (free bytes)",
             Self::GcInodesHigh => "gc by inodes high",
             Self::GcInodesLow => "gc by inodes low",
@@ -285,7 +284,19 @@ pub fn impossible(targets: &Targets, capacity_bytes: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::documents::reader::MarkName;
     use crate::policy::space::Thresholds;
+
+    /// `report --merge` reads it from documents.
+    #[test]
+    fn low_threshold_is_read_back() {
+        for (name, expected) in
+            [(ThresholdName::GcLow, MarkName::GcLow), (ThresholdName::GcHigh, MarkName::Other)]
+        {
+            let text = serde_json::to_string(&name).unwrap();
+            assert_eq!(serde_json::from_str::<MarkName>(&text).unwrap(), expected);
+        }
+    }
 
     #[test]
     fn impossible_targets_are_not_thresholds() {

@@ -9,6 +9,8 @@ pub struct Descriptor {
     pub digest: String,
     /// Length in bytes, according to the document.
     pub size: Option<u64>,
+    /// Media type; empty without one.
+    pub media_type: String,
     /// `os/architecture`, for an entry of an index with a platform.
     pub platform: Option<String>,
 }
@@ -63,6 +65,7 @@ impl From<image::Descriptor> for Descriptor {
         Self {
             digest: descriptor.digest().to_string(),
             size: Some(descriptor.size()),
+            media_type: descriptor.media_type().to_string(),
             platform: platform.map(|platform| format!("{}/{}", platform.os(), platform.architecture())),
         }
     }
@@ -74,6 +77,7 @@ fn odd_descriptor(json: &Value) -> Option<Descriptor> {
     Some(Descriptor {
         digest: text(json, "/digest")?.to_owned(),
         size: json.get("size").and_then(Value::as_u64),
+        media_type: text(json, "/mediaType").unwrap_or_default().to_owned(),
         platform: platform.map(|(os, cpu)| format!("{os}/{cpu}")),
     })
 }

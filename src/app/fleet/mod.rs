@@ -49,19 +49,20 @@ pub struct UnreadDocument {
 pub fn merge(files: &[PathBuf]) -> Result<Merged, Error> {
     let sources: Vec<_> =
         files.iter().map(|path| Source::new(path).map_err(|error| error.to_string())).collect();
-    let mut round = Round::read(files, &sources, HashSet::new());
+    let now = Timestamp::now();
+    let mut round = Round::read(files, &sources, HashSet::new(), now);
     let older = std::mem::take(&mut round.older);
     let nodes_with_older = round.nodes_with_older.len() as u64;
     let older_count = older.len() as u64;
     if !older.is_empty() {
-        round = Round::read(files, &sources, older);
+        round = Round::read(files, &sources, older, now);
     }
     let problems: Vec<_> = round
         .problems
         .into_iter()
         .map(|(position, reason)| UnreadDocument { place: place(files, position), reason })
         .collect();
-    let fleet = round.sums.finish(Timestamp::now());
+    let fleet = round.sums.finish();
     if fleet.nodes.count == 0 {
         let first = problems.first().map(|problem| format!(": {}: {}", problem.place, problem.reason));
         return Err(Error::failed(format!(
@@ -90,7 +91,8 @@ fn place(files: &[PathBuf], position: Position) -> String {
     }
 }
 
-#[derive(Debug, Default)]
+/// One reading of all files.
+#[derive(Debug)]
 struct Round {
     sums: FleetSums,
     documents: u64,
@@ -103,8 +105,21 @@ struct Round {
 
 impl Round {
     /// Reads all documents except `skipped`, as many at a time as there are processors.
-    fn read(files: &[PathBuf], sources: &[Result<Source, String>], skipped: HashSet<Position>) -> Self {
-        let round = Mutex::new(Self::default());
+    fn read(
+        files: &[PathBuf],
+        sources: &[Result<Source, String>],
+        skipped: HashSet<Position>,
+        now: Timestamp,
+    ) -> Self {
+        let round = Mutex::new(Self {
+            sums: FleetSums::new(now),
+            documents: 0,
+            unread: 0,
+            problems: BTreeMap::new(),
+            newest: HashMap::new(),
+            older: HashSet::new(),
+            nodes_with_older: HashSet::new(),
+        });
         let locked = || round.lock().unwrap_or_else(PoisonError::into_inner);
         Documents::new(sources).par_bridge().for_each(|(position, text)| {
             let document = match &text {

@@ -29,7 +29,7 @@ pub fn fleet_page(document: &FleetDoc) -> serde_json::Result<String> {
     for sentence in text::fleet_sentences(document) {
         out.push_str(&format!("<p>{}</p>\n", escape(&sentence)));
     }
-    for section in text::fleet_sections(&document.fleet, ROWS) {
+    for section in text::fleet_sections(document, ROWS) {
         out.push_str(&table(&section));
     }
     if !document.unread.is_empty() {

@@ -239,12 +239,12 @@ fn label_of_rest(disk: &DiskUsage) -> &'static str {
 
 /// Returns the label of a large directory in a store. Volumes have their path only if there are several of them.
 fn label_of_large(part: &Part, all: &[Part]) -> String {
-    let same = all.iter().filter(|other| other.label == part.label).count();
+    let same = all.iter().filter(|other| other.kind == part.kind).count();
     let path = part.path.as_deref().unwrap_or_default();
-    match part.label.as_str() {
-        "volumes" if same == 1 => "Volumes (podman)".to_owned(),
-        "volumes" => format!("Volumes (podman), {path}"),
-        "another store" => format!("Another store, {path}"),
+    match part.kind {
+        PartKind::Volumes if same == 1 => "Volumes (podman)".to_owned(),
+        PartKind::Volumes => format!("Volumes (podman), {path}"),
+        PartKind::OtherStore => format!("Another store, {path}"),
         _ => format!("Other files in stores, {path}"),
     }
 }

@@ -38,9 +38,10 @@ use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PartDoc"))]
 pub struct Part {
     /// `images` (in use), `images-pinned`, `images-out-of-reach` (unused, and not deletable here), `images-unused`,
-    /// `containers`, `build-cache`, `leaks`, `unknown` (records or a layout could not be read), `metadata`, `store-other`, `logs`, `journal`, `kubelet-volumes`,
-    /// `var-tmp`, `layersweep`, `core-dumps`, `swap`, `deleted-open`, `directory` (another top-level directory of at
-    /// least 1 %) or `other`.
+    /// `containers`, `build-cache`, `leaks`, `unknown` (records or a layout could not be read), `metadata`, `store-other`,
+    /// `volumes` (of podman), `logs`, `journal`, `kubelet-volumes`, `var-tmp`, `layersweep`, `core-dumps`, `swap`,
+    /// `deleted-open`, `other-store` (not read by the scan: of a user, or an old one), `directory` (another top-level
+    /// directory of at least 1 %) or `other`.
     pub kind: PartKind,
     /// Name of the part for people.
     pub label: String,
@@ -77,6 +78,8 @@ pub enum PartKind {
     Metadata,
     /// All other data below the root of a store.
     StoreOther,
+    /// Volumes in a store.
+    Volumes,
     PodLogs,
     Logs,
     Journal,
@@ -88,6 +91,8 @@ pub enum PartKind {
     Swap,
     /// Deleted files that a process keeps open.
     DeletedOpen,
+    /// A store that the scan has not read: of a user, an old one, or one of another kind.
+    OtherStore,
     /// Another top-level directory.
     Directory,
     /// The rest: small directories, unreadable data, and the filesystem's own metadata.
@@ -124,6 +129,7 @@ impl PartKind {
             Self::Unknown => ["unknown", "unknown, see the warnings", "unknown files in stores"],
             Self::Metadata => ["metadata", "stores' own files", "stores' own files"],
             Self::StoreOther => ["store-other", "other files in stores", "volumes and other files in stores"],
+            Self::Volumes => ["volumes", "volumes", "volumes and other files in stores"],
             // The path distinguishes the two kinds of logs in documents.
             Self::PodLogs => ["logs", "logs of pods", "logs and volumes of pods"],
             Self::Logs => ["logs", "other logs", "other logs"],
@@ -136,6 +142,7 @@ impl PartKind {
             Self::CoreDumps => ["core-dumps", "core dumps", "core dumps"],
             Self::Swap => ["swap", "swap", "swap"],
             Self::DeletedOpen => ["deleted-open", "deleted, but held open", "deleted files held open"],
+            Self::OtherStore => ["other-store", "another store", "other files"],
             Self::Directory => ["directory", "another directory", "other files"],
             Self::Other => ["other", "everything else, and filesystem overhead", "other files"],
         }

@@ -33,7 +33,7 @@ pub fn divide(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Divide
     let large = large(scan, other_users, ix);
     for directory in &large {
         let other =
-            parts.iter_mut().find(|part| part.kind == directory.kind && part.store == directory.store);
+            parts.iter_mut().find(|part| part.kind == PartKind::StoreOther && part.store == directory.store);
         if let Some(part) = other {
             part.bytes = part.bytes.saturating_sub(directory.bytes);
             part.inodes = part.inodes.saturating_sub(directory.inodes);
@@ -56,28 +56,36 @@ pub fn large(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Vec<Par
                 scan.inventory[*node].path == directory.path && sizes[node.get()] >= directory.bytes
             })
     });
-    let mut parts: Vec<_> = counted
-        .map(|directory| {
-            let root = &scan.inventory[directory.store].root;
-            Part {
-                label: kind_of_large(directory).to_owned(),
-                path: Some(scan.sysroot.shown(&directory.path)),
-                store: Some(root.to_string_lossy().into_owned()),
-                inodes: directory.inodes,
-                ..Part::new(PartKind::StoreOther, directory.bytes)
-            }
-        })
-        .collect();
+    let parts = counted.map(|directory| {
+        let root = &scan.inventory[directory.store].root;
+        Part {
+            label: kind_of_large(directory).to_owned(),
+            path: Some(scan.sysroot.shown(&directory.path)),
+            store: Some(root.to_string_lossy().into_owned()),
+            inodes: directory.inodes,
+            ..Part::new(part_kind(directory), directory.bytes)
+        }
+    });
+    let mut parts: Vec<_> = parts.collect();
     parts.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
     parts
 }
 
+fn part_kind(directory: &LargeDirectory) -> PartKind {
+    if directory.unread_store.is_some() {
+        PartKind::OtherStore
+    } else if directory.path.file_name().is_some_and(|name| name == "volumes") {
+        PartKind::Volumes
+    } else {
+        PartKind::StoreOther
+    }
+}
+
 /// Returns the label of a large directory.
 pub(super) fn kind_of_large(directory: &LargeDirectory) -> &'static str {
-    match directory.path.file_name().is_some_and(|name| name == "volumes") {
-        _ if directory.unread_store.is_some() => "another store",
-        true => "volumes",
-        false => "other files in a store",
+    match part_kind(directory) {
+        PartKind::StoreOther => "other files in a store",
+        kind => kind.words()[1],
     }
 }
 
@@ -128,7 +136,7 @@ pub fn of_use(
         OtherUserKind::Snapshotter => {
             (PartKind::Directory, Some(format!("snapshotter {}", holder.unwrap_or("?"))))
         }
-        OtherUserKind::Store(_) => (PartKind::Directory, Some(holder.unwrap_or("another store").to_owned())),
+        OtherUserKind::Store(_) => (PartKind::OtherStore, holder.map(str::to_owned)),
         OtherUserKind::Directory => (PartKind::Directory, Some(path.display().to_string())),
     };
     let part = Part { path: Some(inside(path)), ..Part::new(kind, bytes) };

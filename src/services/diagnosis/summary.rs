@@ -123,7 +123,7 @@ fn usage_sentence(disk: &Disk, causes: &[&Cause]) -> String {
     let in_stores: u64 = disk
         .parts
         .iter()
-        .filter(|part| PartKind::OF_STORES.contains(&part.kind))
+        .filter(|part| PartKind::OF_STORES.contains(&part.kind) || part.store.is_some())
         .map(|part| part.bytes)
         .sum();
     let named: Vec<_> = groups

@@ -166,10 +166,7 @@ impl LayerManifest {
         Some(Self {
             layers: layers
                 .into_iter()
-                .map(|layer| LayerBlob {
-                    digest: layer.digest,
-                    compressed_bytes: layer.size.unwrap_or_default(),
-                })
+                .map(|layer| LayerBlob::new(layer.digest, layer.size.unwrap_or_default(), &layer.media_type))
                 .collect(),
             is_compressed: top_type.is_some_and(is_of_compressed),
             config: config.map(|config| config.digest),
@@ -184,7 +181,7 @@ impl From<UsualManifest<'_>> for LayerManifest {
             is_compressed: layers.last().is_some_and(|layer| is_of_compressed(&layer.media_type)),
             layers: layers
                 .into_iter()
-                .map(|layer| LayerBlob { digest: layer.digest.into_owned(), compressed_bytes: layer.size })
+                .map(|layer| LayerBlob::new(layer.digest.into_owned(), layer.size, &layer.media_type))
                 .collect(),
             config: Some(config.digest.into_owned()),
         }
@@ -307,7 +304,7 @@ mod tests {
     const DIFF_ID: &str = "sha256:d1";
 
     fn layer(digest: &str) -> LayerBlob {
-        LayerBlob { digest: digest.into(), compressed_bytes: 1 }
+        LayerBlob::new(digest.into(), 1, "application/vnd.oci.image.layer.v1.tar+gzip")
     }
 
     fn locations(repositories: &[(&str, &str, &str)]) -> BlobLocations {

@@ -111,8 +111,12 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
              images of which only the name is known are named, and left out of the sums.",
             "  NEW  layers that neither the store nor an image above has",
             "  DOWNLOAD  compressed bytes of these layers",
-            "  ON DISK  estimate, with the ratio of this store's layers; a note has its spread",
-            "It exits with 0 if the images fit or all are here, with 4 if they do not, and with 3 if those that are known fit.",
+            "  ON DISK  estimate from the same layers on this node, layers of the same repository, or their mean; a note says \
+             which. A manifest names its repository with the field name (`skopeo inspect`, or \
+             `jq '.name = \"registry/app:2\"'`)",
+            "  AT LEAST, AT MOST  the spread of the estimate",
+            "It exits with 0 if the images fit with the upper end of the estimate or all are here, with 4 if they do not or \
+             only probably, and with 3 if those that are known fit.",
         ],
     ),
     (

@@ -319,11 +319,10 @@ fn labels(snapshot: &Snapshot, names: &[&ImageRecord], resolved: &Resolved) -> L
 
 /// Returns the layers in the manifest, the base first.
 fn blobs(resolved: &Resolved) -> Vec<LayerBlob> {
-    let blobs = resolved.layers.iter().map(|layer| LayerBlob {
-        digest: layer.digest.clone(),
-        compressed_bytes: layer.size.unwrap_or_default(),
-    });
-    blobs.collect()
+    let blobs = resolved.layers.iter();
+    blobs
+        .map(|layer| LayerBlob::new(layer.digest.clone(), layer.size.unwrap_or_default(), &layer.media_type))
+        .collect()
 }
 
 /// Returns the names to show: not the image's id, and names with a digest only if there are no others.
