@@ -107,6 +107,7 @@ pub(super) struct Leaks {
 pub(super) struct Metrics {
     pub(super) textfile: Set<Textfile>,
     pub(super) namespaces: Set<usize>,
+    pub(super) places: Set<usize>,
 }
 
 pub(super) type Set<T> = Option<Value<T>>;

@@ -55,6 +55,9 @@ pub struct Figures {
     /// `deleted_open` and `other`.
     #[serde(default)]
     pub outside: BTreeMap<String, u64>,
+    /// Places with the most bytes and the most inodes on the store's filesystem: at most [`MAX_PLACES`] of each.
+    #[serde(default)]
+    pub places: Vec<PlaceFigures>,
     /// Paths of the store's reserve files, also of those that do not exist yet.
     #[serde(default)]
     pub reserve_files: Vec<PathBuf>,
@@ -66,6 +69,33 @@ pub const OTHER: &str = "_other";
 pub const NONE: &str = "_none";
 /// Maximum number of namespaces with their own bytes.
 pub const MAX_NAMESPACES: usize = 100;
+
+/// Maximum number of places of a filesystem with the most bytes, and of those with the most inodes.
+pub const MAX_PLACES: usize = 20;
+
+/// A container, volume, log or path with bytes and inodes of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceFigures {
+    /// `container`, `volume`, `pod_log`, `pod_volume` or `path`.
+    pub kind: String,
+    /// Namespace of a container, or of the pod of a log or volume; empty for other places.
+    pub namespace: String,
+    pub name: String,
+    pub bytes: u64,
+    pub inodes: u64,
+}
+
+/// Returns the places with the most bytes, and those with the most inodes: at most `most` of each.
+pub fn largest_places(mut places: Vec<PlaceFigures>, most: usize) -> Vec<PlaceFigures> {
+    places.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+    let mut by_inodes = places.split_off(most.min(places.len()));
+    let least = places.iter().map(|place| place.inodes).fold(0, u64::max);
+    by_inodes.retain(|place| place.inodes > least);
+    by_inodes.sort_by(|a, b| b.inodes.cmp(&a.inodes).then_with(|| a.name.cmp(&b.name)));
+    by_inodes.truncate(most);
+    places.extend(by_inodes);
+    places
+}
 
 /// Leaks of one class and verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,6 +170,7 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
                 })
                 .collect(),
             outside: BTreeMap::new(),
+            places: Vec::new(),
             reserve_files: Vec::new(),
         }
     });

@@ -167,7 +167,7 @@ fn most_inodes(disk: &Disk) -> String {
         .iter()
         .take(NAMED)
         .filter(|_| short_of_inodes(disk))
-        .map(|user| format!("{} {}", user.path.as_ref().unwrap_or(&user.label), thousands(user.inodes)));
+        .map(|user| format!("{} {}", user.title(), thousands(user.inodes)));
     let users: Vec<_> = users.collect();
     if users.is_empty() { String::new() } else { format!("Most inodes: {}. ", listed(&users)) }
 }
