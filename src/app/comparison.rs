@@ -87,7 +87,7 @@ fn obtain(
 
 fn now(request: &Request, observer: &dyn Observer) -> Result<ComparedScan, Error> {
     let scan = scan::scan(request, observer)?.scan;
-    Ok(ComparedScan { id: "now".into(), taken_at: scan.taken_at, summary: kept_scans::of(&scan) })
+    Ok(ComparedScan { id: "now".into(), taken_at: scan.taken_at, summary: kept_scans::of(request, &scan) })
 }
 
 /// Scans, and compares with the last kept scan that had begun at the time `since`, or else with the oldest.

@@ -67,6 +67,7 @@ pub struct Gathered {
 pub struct Named {
     pub images: u16,
     pub namespaces: usize,
+    pub places: usize,
 }
 
 /// Reads the content of the metrics.
@@ -83,6 +84,8 @@ pub fn gather(request: &Request, targets: Targets, named: Named) -> Result<Gathe
             if named.namespaces > 0 {
                 store.figures.namespaces = figures::largest_namespaces(namespaces, named.namespaces);
             }
+            let places = std::mem::take(&mut store.figures.places);
+            store.figures.places = figures::largest_places(places, named.places);
         }
         let remembered = Remembered {
             stores: all.stores,

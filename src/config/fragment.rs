@@ -106,6 +106,7 @@ pub(super) struct LeaksTable {
 pub(super) struct MetricsTable {
     pub(super) textfile: Set<Textfile>,
     pub(super) namespaces: Set<usize>,
+    pub(super) places: Set<usize>,
 }
 
 pub(super) type Set<T> = Option<Value<T>>;

@@ -30,7 +30,7 @@ pub struct Key {
 }
 
 /// All keys, in the order of the documentation.
-pub const KEYS: [Key; 34] = [
+pub const KEYS: [Key; 35] = [
     Key {
         name: "state_dir",
         default: "`\"/var/lib/layersweep\"`",
@@ -234,6 +234,12 @@ pub const KEYS: [Key; 34] = [
         default: "0",
         meaning: "number of namespaces of pods with a metric of their own, those with the most bytes; at most 100. All others are one value, so that many namespaces do not become many series",
         value: |config| config.metric_namespaces.into(),
+    },
+    Key {
+        name: "metrics.places",
+        default: "5",
+        meaning: "number of containers, volumes, logs and paths outside the stores of each filesystem with metrics of their own: those with the most bytes, and as many with the most inodes; at most 20, 0 for none. The metrics contain their names",
+        value: |config| config.metric_places.into(),
     },
 ];
 

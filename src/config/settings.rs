@@ -9,7 +9,7 @@ use super::fragment::{Bytes, Fragment, Percent, Textfile, Value, Via};
 use super::problem::{ConfigOrigin, ConfigProblem};
 use super::source::{RULES, Sources};
 use super::values;
-use crate::history::figures::MAX_NAMESPACES;
+use crate::history::figures::{MAX_NAMESPACES, MAX_PLACES};
 use crate::model::space::INODES_HIGH_PERCENT;
 use crate::node::places::ConfiguredPlaces;
 use crate::policy::containers;
@@ -25,6 +25,8 @@ const LOW_PERCENT: u8 = 70;
 const DISTANCE: u8 = 5;
 const MIN_AGE: SignedDuration = SignedDuration::from_mins(2);
 const LEAK_MIN_AGE: SignedDuration = SignedDuration::from_hours(24);
+/// Default number of places of a filesystem with metrics of their own.
+const METRIC_PLACES: usize = 5;
 const STATIC_PODS: &str = "/etc/kubernetes/manifests";
 
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +47,8 @@ pub struct Config {
     pub textfile: Textfile,
     /// Maximum number of namespaces with a metric of their own.
     pub metric_namespaces: usize,
+    /// Maximum number of places of a filesystem with a metric of their own.
+    pub metric_places: usize,
     /// All processes that can use the stores are in this PID namespace, although it is not the initial one:
     /// the node is itself a container.
     pub trust_pid_namespace: bool,
@@ -100,6 +104,11 @@ impl Config {
             let message = format!("{metric_namespaces} is more than {MAX_NAMESPACES}");
             sources.wrong("metrics.namespaces", message, String::new());
         }
+        let metric_places = sources.last(|set| set.metrics.places).unwrap_or(METRIC_PLACES);
+        if metric_places > MAX_PLACES {
+            let message = format!("{metric_places} is more than {MAX_PLACES}");
+            sources.wrong("metrics.places", message, String::new());
+        }
         let default_static_pods = Some(PathBuf::from(STATIC_PODS));
         Self {
             state_dir: sources.last(|set| set.state_dir.clone()).unwrap_or_else(|| STATE_DIR.into()),
@@ -127,6 +136,7 @@ impl Config {
             },
             textfile: sources.last(|set| set.metrics.textfile.clone()).unwrap_or(Textfile::Auto),
             metric_namespaces,
+            metric_places,
             trust_pid_namespace: sources.last(|set| set.trust_pid_namespace).unwrap_or_default(),
             files,
             origins: sources.origins(),

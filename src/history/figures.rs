@@ -52,6 +52,9 @@ pub struct Figures {
     /// `deleted_open` and `other`.
     #[serde(default)]
     pub outside: BTreeMap<String, u64>,
+    /// Places with the most bytes and the most inodes on the store's filesystem: at most [`MAX_PLACES`] of each.
+    #[serde(default)]
+    pub places: Vec<PlaceFigures>,
     /// Paths of the store's reserve files, also of those that do not exist yet.
     #[serde(default)]
     pub reserve_files: Vec<PathBuf>,
@@ -64,6 +67,34 @@ pub const NONE: &str = "_none";
 /// Maximum number of namespaces with their own bytes.
 pub const MAX_NAMESPACES: usize = 100;
 
+/// Maximum number of places of a filesystem with the most bytes, and of those with the most inodes.
+pub const MAX_PLACES: usize = 20;
+
+/// A container, volume, log or path with bytes and inodes of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceFigures {
+    /// `container`, `volume`, `pod_log`, `pod_volume` or `path`.
+    pub kind: String,
+    /// Namespace of a container, or of the pod of a log or volume; empty for other places.
+    pub namespace: String,
+    pub name: String,
+    pub bytes: u64,
+    pub inodes: u64,
+}
+
+/// Returns the places with the most bytes, and those with the most inodes: at most `most` of each.
+pub fn largest_places(mut places: Vec<PlaceFigures>, most: usize) -> Vec<PlaceFigures> {
+    places.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+    let mut by_inodes = places.split_off(most.min(places.len()));
+    let least = places.iter().map(|place| place.inodes).fold(0, u64::max);
+    by_inodes.retain(|place| place.inodes > least);
+    by_inodes.sort_by(|a, b| b.inodes.cmp(&a.inodes).then_with(|| a.name.cmp(&b.name)));
+    by_inodes.truncate(most);
+    places.extend(by_inodes);
+    places
+}
+
+/// Leaks of one class and verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeakFigures {
     pub class: String,
@@ -100,48 +131,45 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
     }
     let keys = [GroupBy::Owner, GroupBy::Namespace].map(|by| GroupKeys::new(inventory, by));
     let incomplete = incomplete_stores(inventory);
-    let stores = inventory.stores.iter().zip(images).zip(leaks).enumerate().map(
-        |(store_ix, ((store, images), leaks))| {
-            let store_ix = StoreIx::from(store_ix);
-            let sums = refs::breakdown(inventory, refs, store_ix);
-            let mut containers = BTreeMap::new();
-            for root in refs.roots_of(store_ix) {
-                let Root::Container(container) = root else { continue };
-                let container = &inventory[*container];
-                *containers.entry(container.state.as_str().to_owned()).or_default() += 1;
-            }
-            let nodes = refs.nodes_of(store_ix).iter().copied();
-            let fair = refs::fair_of(inventory, refs, nodes, |node| refs::size_in_store(inventory, node));
-            Figures {
-                mount: inventory[store.filesystem].mount.to_string_lossy().into_owned(),
-                read_only: store.read_only,
-                complete: !incomplete[store_ix.get()],
-                bytes: sums.by_holder().map(|(holder, size)| (holder.to_owned(), size.bytes)).into(),
-                fair: by_owner(&keys[0], &fair),
-                namespaces: by_namespace(&keys[1], &fair),
-                inodes: sums.total().inodes,
-                reclaimable_bytes: refs::reclaimable(inventory, refs, &[store_ix]).frees_bytes,
-                images,
-                layers: refs
-                    .nodes_of(store_ix)
-                    .iter()
-                    .filter(|node| inventory[**node].kind.is_layer())
-                    .count() as u64,
-                containers,
-                leaks: leaks
-                    .into_iter()
-                    .map(|((class, verdict), (count, bytes))| LeakFigures {
-                        class: class.to_owned(),
-                        verdict: verdict.to_owned(),
-                        count,
-                        bytes,
-                    })
-                    .collect(),
-                outside: BTreeMap::new(),
-                reserve_files: Vec::new(),
-            }
-        },
-    );
+    let stores = inventory.stores.iter().zip(images).zip(leaks).enumerate();
+    let stores = stores.map(|(store_ix, ((store, images), leaks))| {
+        let store_ix = StoreIx::from(store_ix);
+        let sums = refs::breakdown(inventory, refs, store_ix);
+        let mut containers = BTreeMap::new();
+        for root in refs.roots_of(store_ix) {
+            let Root::Container(container) = root else { continue };
+            let container = &inventory[*container];
+            *containers.entry(container.state.as_str().to_owned()).or_default() += 1;
+        }
+        let nodes = refs.nodes_of(store_ix).iter().copied();
+        let fair = refs::fair_of(inventory, refs, nodes, |node| refs::size_in_store(inventory, node));
+        Figures {
+            mount: inventory[store.filesystem].mount.to_string_lossy().into_owned(),
+            read_only: store.read_only,
+            complete: !incomplete[store_ix.get()],
+            bytes: sums.by_holder().map(|(holder, size)| (holder.to_owned(), size.bytes)).into(),
+            fair: by_owner(&keys[0], &fair),
+            namespaces: by_namespace(&keys[1], &fair),
+            inodes: sums.total().inodes,
+            reclaimable_bytes: refs::reclaimable(inventory, refs, &[store_ix]).frees_bytes,
+            images,
+            layers: refs.nodes_of(store_ix).iter().filter(|node| inventory[**node].kind.is_layer()).count()
+                as u64,
+            containers,
+            leaks: leaks
+                .into_iter()
+                .map(|((class, verdict), (count, bytes))| LeakFigures {
+                    class: class.to_owned(),
+                    verdict: verdict.to_owned(),
+                    count,
+                    bytes,
+                })
+                .collect(),
+            outside: BTreeMap::new(),
+            places: Vec::new(),
+            reserve_files: Vec::new(),
+        }
+    });
     stores.collect()
 }
 

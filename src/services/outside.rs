@@ -111,6 +111,16 @@ pub(crate) fn known(
     }
 }
 
+/// Returns the request for the measurement of a scan that is recorded, or compared with a recorded one.
+pub(crate) fn known_to_scan(request: &Request, scan: &Scan) -> other_usage::OtherUsageRequest {
+    other_usage::OtherUsageRequest {
+        places: KubeletPlaces::find(&request.kubelet, &Kubelet::read_now(&scan.sysroot)),
+        threads: request.threads.map_or(0, usize::from),
+        most_inodes: Some(MOST_INODES),
+        ..other_usage::OtherUsageRequest::default()
+    }
+}
+
 /// Used bytes of one filesystem after a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outside {
@@ -220,11 +230,18 @@ pub(crate) fn inode_users(scan: &Scan, other_users: &OtherUsers, ix: FilesystemI
             ..in_store(inventory, container.store, label, size.bytes)
         });
     }
-    let volumes: Vec<_> = other_users
-        .volumes
-        .iter()
-        .filter(|volume| volume.filesystem == ix && volume.inodes >= least)
-        .collect();
+    let pods = other_users.pods.iter().filter(|pod| pod.filesystem == ix && pod.inodes >= least);
+    for pod in pods {
+        let what = if pod.kind == OtherUserKind::PodLogs { "logs" } else { "volumes" };
+        let part = diagnosis::of_use(pod.kind, &pod.path, None, pod.bytes, &|path| scan.sysroot.shown(path));
+        // Their directory is named only if no pod in it is.
+        let around = pod.path.parent().map(|path| scan.sysroot.shown(path));
+        users.retain(|user| user.kind != part.kind || user.path != around);
+        users.push(Part { label: format!("{what} of pod {}", pod.pod), inodes: pod.inodes, ..part });
+    }
+    let volumes =
+        other_users.volumes.iter().filter(|volume| volume.filesystem == ix && volume.inodes >= least);
+    let volumes: Vec<_> = volumes.collect();
     let mut large = diagnosis::large(scan, other_users, ix);
     // The directory of volumes is named only if no volume in it is.
     large.retain(|part| {
@@ -269,9 +286,7 @@ pub(crate) fn most_inodes(scan: &Scan, usual: u64) -> Option<u64> {
 
 /// Names the places with their numbers of files: `/var/spool/q: 195,946 files`.
 pub(crate) fn with_most_inodes(places: &[Part]) -> String {
-    let places = places.iter().map(|part| {
-        format!("{}: {} files", part.path.as_deref().unwrap_or(&part.label), thousands(part.inodes))
-    });
+    let places = places.iter().map(|part| format!("{}: {} files", part.title(), thousands(part.inodes)));
     places.collect::<Vec<_>>().join("; ")
 }
 

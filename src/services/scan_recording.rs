@@ -6,16 +6,14 @@ use crate::history::figures::Figures;
 use crate::history::kept_scans::{Packed, Scanned};
 use crate::history::scan_run::{Recorded, ScanRun};
 use crate::history::{self, Access, Degraded, Queue, Saved, back_offs, figures, known, runs, sizes};
-use crate::model::documents::scan_summary::ScanSummary;
 use crate::model::refs::{self, Refs};
 use crate::model::{FilesystemIx, Finding, Inventory, StoreId, StoreIx};
-use crate::node::kubelet::Kubelet;
-use crate::node::places::KubeletPlaces;
 use crate::services::database::{Database, failed, finding, warn};
 use crate::services::error::Error;
 use crate::services::interrupted::Interrupted;
-use crate::services::kept_scans;
+use crate::services::kept_scans::{self, Places};
 use crate::services::observer::Observer;
+use crate::services::outside;
 use crate::services::request::Request;
 use crate::services::reserve;
 use crate::services::state::{State, last_gc_failed};
@@ -24,13 +22,8 @@ use crate::stores::{Measure, Scan};
 use crate::sys::deleted;
 
 /// Returns the figures of the stores, with the data outside the stores on their filesystems.
-fn figures(request: &Request, scan: &Scan, state: &State) -> Vec<Figures> {
-    let known = OtherUsageRequest {
-        places: KubeletPlaces::find(&request.kubelet, &Kubelet::read_now(&scan.sysroot)),
-        threads: request.threads.map_or(0, usize::from),
-        most_inodes: Some(0),
-        ..OtherUsageRequest::default()
-    };
+fn figures(request: &Request, scan: &Scan, state: &State, places: &Places) -> Vec<Figures> {
+    let known = OtherUsageRequest { most_inodes: Some(0), ..outside::known_to_scan(request, scan) };
     let users = other_usage::logs_and_dumps(scan, &known);
     // The unit that scans may not see the open files of other processes: it keeps what the last gc has seen.
     let earlier = if deleted::sees_all_processes() {
@@ -41,9 +34,10 @@ fn figures(request: &Request, scan: &Scan, state: &State) -> Vec<Figures> {
     let mut all = figures::of(&scan.inventory, &scan.refs);
     for (position, figures) in all.iter_mut().enumerate() {
         let store_ix = StoreIx::from(position);
+        let store = &scan.inventory[store_ix];
+        figures.places = places.figures(scan, store.filesystem);
         // The data of stores that were not read would count as outside.
         if !request.names_stores {
-            let store = &scan.inventory[store_ix];
             let earlier = earlier.iter().find(|earlier| earlier.key == StoreId::of(store));
             let deleted_open = earlier.and_then(|earlier| earlier.figures.outside.get(DELETED_OPEN));
             figures.outside = outside(scan, &users, store.filesystem, deleted_open.copied());
@@ -123,7 +117,8 @@ impl ScanRecording<'_> {
         let complete = scan.is_complete();
         let damaged = self.state.degraded.iter().any(|why| matches!(why, Degraded::Corrupt { .. }));
         let access = if damaged { Access::Mend } else { Access::Write };
-        let figures = figures(self.request, scan, self.state);
+        let places = Places::measure(self.request, scan);
+        let figures = figures(self.request, scan, self.state, &places);
         // The summary for `diff` does not need the database, and for a large store takes as long as the rest.
         let (saved, packed) = rayon::join(
             || {
@@ -139,7 +134,7 @@ impl ScanRecording<'_> {
                 let known = database.read(known::images)?;
                 Ok::<_, Error>((database, saved, known, run.run_id, run.taken_at))
             },
-            || Packed::new(ScanSummary::of(&scan.inventory, &scan.refs, complete)),
+            || Packed::new(places.summary(scan, &scan.inventory)),
         );
         let (mut database, saved, known, run_id, taken_at) = saved?;
         let state = self.state;

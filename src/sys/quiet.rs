@@ -257,7 +257,7 @@ pub fn files_below(
 /// Step of a walk. Paths are relative to its top.
 #[derive(Debug)]
 pub enum Step<'a> {
-    /// A directory that is entered, the top included, and its own allocated bytes (0 for the top).
+    /// A directory that is entered, the top included, and its own allocated bytes.
     Directory(&'a Path, u64),
     /// Any other entry of the directory that was entered last and not left, and its allocated bytes.
     Entry(&'a Path, &'a InodeFacts, u64),
@@ -275,7 +275,8 @@ pub fn walk_below(
 ) {
     let opener = Opener::usual(start.as_fd());
     // `None` is the end of a directory.
-    let mut waiting = vec![Some((PathBuf::new(), 0))];
+    let own_bytes = rustix::fs::fstat(start).map_or(0, |stat| size_of(&stat).0);
+    let mut waiting = vec![Some((PathBuf::new(), own_bytes))];
     while let Some(next) = waiting.pop() {
         let Some((below, own_bytes)) = next else {
             visit(Step::End);

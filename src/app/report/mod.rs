@@ -138,7 +138,7 @@ pub fn report(
         complete,
         sentences,
         advice,
-        changes: changes::changes(&database, scan)?,
+        changes: changes::changes(request, &database, scan)?,
         causes,
         disks,
         forecasts: forecast::read(request, &scan.inventory.filesystems),

@@ -8,6 +8,7 @@ use super::screen::Screen;
 use super::table::Table;
 use crate::model::documents::comparison::{FilesystemGrowth, GrowthKind, GrowthRow};
 use crate::model::refs::GroupBy;
+use crate::model::text::display::shell_word;
 use crate::report::json::GrowthDoc;
 
 /// Maximum number of rows of a table on a terminal.
@@ -16,9 +17,6 @@ const ROWS: usize = 15;
 const WIDE: usize = 110;
 /// Minimum time between the scans for a rate in a day, in seconds; for a shorter one the rate is that in an hour.
 const DAY: i64 = 86_400;
-
-/// Minimum growth of other files in stores that is mentioned if other rows grew more, in bytes.
-const MIN_OTHER: i64 = 1 << 20;
 
 /// Formats the growth of every filesystem. `shows_all`: small changes have rows of their own.
 pub fn growth(document: &GrowthDoc, screen: &Screen, shows_all: bool) -> String {
@@ -36,14 +34,7 @@ pub fn growth(document: &GrowthDoc, screen: &Screen, shows_all: bool) -> String 
         out.push('\n');
         out.push_str(&table(filesystem, document, screen, shows_all));
         let largest = filesystem.rows.first().filter(|row| row.change_bytes > 0);
-        // Volumes have no rows of their own.
-        let mut volumes = filesystem
-            .rows
-            .iter()
-            .skip(1)
-            .filter(|row| row.kind == GrowthKind::Other && row.change_bytes >= MIN_OTHER);
-        let notes = largest.into_iter().chain(volumes.next()).filter_map(advice);
-        for text in notes.filter(|_| screen.notes) {
+        if let Some(text) = largest.and_then(advice).filter(|_| screen.notes) {
             out.push('\n');
             out.push_str(&wrapped(&text, width, ""));
         }
@@ -145,6 +136,7 @@ fn nameless(bytes_per_day: Option<i64>) -> GrowthRow {
         kind: GrowthKind::Rest,
         name: None,
         namespace: None,
+        path: None,
         image: None,
         before_bytes: 0,
         after_bytes: 0,
@@ -208,7 +200,11 @@ fn name(row: &GrowthRow, by: GroupBy) -> String {
         GrowthKind::Leaks => "(leaks)".into(),
         GrowthKind::Metadata => "(store metadata)".into(),
         GrowthKind::Other => "(other files in stores)".into(),
-        GrowthKind::Outside => "(outside the stores)".into(),
+        GrowthKind::Volume => format!("volume {name}"),
+        GrowthKind::PodLog => format!("log of pod {name}"),
+        GrowthKind::PodVolume => format!("volume of pod {name}"),
+        GrowthKind::Path => name,
+        GrowthKind::Outside => "(elsewhere outside the stores)".into(),
         GrowthKind::Rest => "(image records, shared files)".into(),
     }
 }
@@ -229,11 +225,22 @@ fn advice(row: &GrowthRow) -> Option<String> {
             format!("`--by container` shows the containers and images of {name} one by one.")
         }
         GrowthKind::Leaks => "`layersweep sweep` lists the leaks.".into(),
-        GrowthKind::Other => {
-            "Volumes of podman are among the other files in stores: `layersweep report` names the volumes."
-                .into()
+        GrowthKind::Volume => {
+            format!(
+                "`podman volume inspect {}` shows the volume; its containers write to it.",
+                shell_word(row.name.as_deref()?)
+            )
         }
-        GrowthKind::Outside => "`layersweep report` shows the files outside the stores.".into(),
+        GrowthKind::PodLog => {
+            "The kubelet's containerLogMaxSize and containerLogMaxFiles limit the logs of a container.".into()
+        }
+        GrowthKind::PodVolume => "It is deleted with its pod; an emptyDir can have a sizeLimit.".into(),
+        GrowthKind::Path => {
+            format!("`layersweep explain {}` shows what is in it.", shell_word(row.path.as_deref()?))
+        }
+        GrowthKind::Other | GrowthKind::Outside => {
+            "`layersweep report` shows the volumes, and the files outside the stores.".into()
+        }
         _ => return None,
     })
 }
@@ -257,6 +264,7 @@ mod tests {
             kind,
             name: name.map(str::to_owned),
             namespace: is_container.then(|| "shop".to_owned()),
+            path: None,
             image: is_container.then(|| "quay.io/app:1".to_owned()),
             before_bytes,
             after_bytes,
@@ -325,17 +333,20 @@ files in it, or the container. Give it a volume, or limit its ephemeral-storage.
     }
 
     #[test]
-    fn growing_volumes_are_mentioned() {
-        let text =
-            "Volumes of podman are among the other files in stores: `layersweep report` names the volumes.\n";
-        for (other, is_mentioned) in [(30, true), (0, false)] {
-            let rows = vec![
-                row(GrowthKind::Container, Some("db"), [0, 40]),
-                row(GrowthKind::Other, None, [0, other]),
-            ];
-            assert_eq!(shown(rows, None).ends_with(text), is_mentioned);
+    fn grown_place_has_the_command_that_shows_it() {
+        for (kind, name, expected) in [
+            (GrowthKind::Volume, Some("pg data"), "`podman volume inspect 'pg data'` shows the volume; "),
+            (GrowthKind::Path, Some("/srv/a b"), "`layersweep explain '/srv/a b'` shows what is in it."),
+            (
+                GrowthKind::Outside,
+                None,
+                "`layersweep report` shows the volumes, and the files outside the stores.",
+            ),
+        ] {
+            let place = GrowthRow { path: name.map(str::to_owned), ..row(kind, name, [0, 30]) };
+            let text = shown(vec![place, row(GrowthKind::Container, Some("db"), [0, 20])], None);
+            assert!(text.lines().last().unwrap().starts_with(expected), "{text}");
         }
-        assert!(shown(vec![row(GrowthKind::Other, None, [0, 1])], None).ends_with(text));
     }
 
     #[test]

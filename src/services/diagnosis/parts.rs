@@ -144,6 +144,14 @@ pub fn of_use(
 }
 
 impl Part {
+    /// Returns its path, with the pod that it belongs to, or else its label.
+    pub fn title(&self) -> String {
+        match (&self.path, self.kind) {
+            (Some(path), PartKind::PodLogs | PartKind::KubeletVolumes) => format!("{} ({path})", self.label),
+            (path, _) => path.as_ref().unwrap_or(&self.label).clone(),
+        }
+    }
+
     pub(super) fn new(kind: PartKind, bytes: u64) -> Self {
         let label = kind.words()[1].to_owned();
         Self { kind, label, path: None, bytes, measured_bytes: bytes, inodes: 0, store: None }

@@ -169,7 +169,7 @@ fn most_inodes(disk: &Disk) -> String {
         .iter()
         .take(NAMED)
         .filter(|_| short_of_inodes(disk))
-        .map(|user| format!("{} {}", user.path.as_ref().unwrap_or(&user.label), thousands(user.inodes)))
+        .map(|user| format!("{} {}", user.title(), thousands(user.inodes)))
         .collect();
     if users.is_empty() { String::new() } else { format!("Most inodes: {}. ", listed(&users)) }
 }

@@ -63,26 +63,7 @@ fn store_kind(directory: &Root) -> Option<StoreKind> {
 /// directories that are large enough to be named are measured.
 pub(super) fn volumes(scan: &Scan, large: &[LargeDirectory], threads: usize) -> Vec<VolumeUse> {
     let inventory = &scan.inventory;
-    let mut volumes = Vec::new();
-    for directory in
-        large.iter().filter(|directory| directory.path.file_name().is_some_and(|name| name == "volumes"))
-    {
-        let known = inventory.volumes.get(&directory.store);
-        for (path, size) in measured(scan, &directory.path, threads) {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let of_name = known.and_then(|known| known.iter().find(|volume| volume.name == name));
-            volumes.push(VolumeUse {
-                store: directory.store,
-                filesystem: directory.filesystem,
-                containers: of_name.map(|volume| volume.containers.clone()),
-                name,
-                path,
-                bytes: size.bytes,
-                inodes: size.inodes,
-                of: None,
-            });
-        }
-    }
+    let mut volumes = of_podman(scan, |path| large.iter().any(|directory| directory.path == path), threads);
     for (position, container) in inventory.containers.iter().enumerate() {
         let nodes = container.holds.iter().map(|node| &inventory[*node]);
         let own = nodes.filter(|node| {
@@ -108,6 +89,45 @@ pub(super) fn volumes(scan: &Scan, large: &[LargeDirectory], threads: usize) -> 
     volumes
 }
 
+/// Returns the volumes of podman with at least [`LEAST`] bytes, the largest first.
+#[must_use]
+pub fn podman_volumes(scan: &Scan, threads: usize) -> Vec<VolumeUse> {
+    let mut volumes = of_podman(scan, |_| true, threads);
+    volumes.retain(|volume| volume.bytes >= LEAST);
+    volumes.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
+    volumes
+}
+
+/// Returns the volumes in the directories of volumes that are `wanted`.
+fn of_podman(scan: &Scan, wanted: impl Fn(&Path) -> bool, threads: usize) -> Vec<VolumeUse> {
+    let inventory = &scan.inventory;
+    let directories = inventory.nodes.iter().filter(|node| {
+        node.kind == NodeKind::Other
+            && node.path.file_name().is_some_and(|name| name == "volumes")
+            && wanted(&node.path)
+    });
+    let mut volumes = Vec::new();
+    for directory in directories {
+        let known = inventory.volumes.get(&directory.store);
+        for (path, size) in measured(scan, &directory.path, threads) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let of_name = known.and_then(|known| known.iter().find(|volume| volume.name == name));
+            volumes.push(VolumeUse {
+                store: directory.store,
+                filesystem: directory.filesystem,
+                containers: of_name.map(|volume| volume.containers.clone()),
+                name,
+                path,
+                bytes: size.bytes,
+                inodes: size.inodes,
+                of: None,
+            });
+        }
+    }
+    volumes
+}
+
+/// Returns the entries of a directory with their sizes.
 fn measured(scan: &Scan, directory: &Path, threads: usize) -> Vec<(PathBuf, BytesAndInodes)> {
     let root = scan.sysroot.open(&scan.sysroot.display(directory)).ok();
     root.as_ref().map(|root| entries(root, threads)).unwrap_or_default()

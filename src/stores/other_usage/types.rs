@@ -26,7 +26,7 @@ pub enum OtherUserKind {
     Store(StoreKind),
     /// Deleted files that a process holds open.
     DeletedOpen,
-    /// Anything else, by its top-level directory, or by the entry that contains nearly all of that.
+    /// Anything else, by its top-level directory, or by the things in that.
     Directory,
 }
 
@@ -67,6 +67,8 @@ pub struct PodShare {
     pub path: PathBuf,
     /// Allocated bytes, included in those of the kind.
     pub bytes: u64,
+    /// Number of files and directories, included in that of the kind.
+    pub inodes: u64,
     /// True if no sandbox of the pod exists and nothing is mounted below the directory; `None` if this is unknown.
     pub is_gone: Option<bool>,
 }

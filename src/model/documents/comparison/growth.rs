@@ -3,7 +3,7 @@
 //! The rows of a filesystem add up to its used bytes, before and after. A container has its own files and its writable
 //! layer. A layer that images reach counts for the first of them. If both scans contain a layer or container, it is in
 //! the row of its present user in both: so a row grows only by bytes that came, not because a pod began to use an image
-//! that was there, and not because a tag moved.
+//! that was there, and not because a tag moved. Outside the stores, and for volumes, the rows are the largest paths.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use crate::model::documents::comparison::changes::{BytesChange, ScanComparison};
 use crate::model::documents::scan_summary::{
-    ContainerUser, Key, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, pod_container,
-    split_layer_name, split_names,
+    ContainerUser, Key, ScanSummary, SummaryEntry, SummaryKind, mount_above, pod_container, split_layer_name,
+    split_names,
 };
 use crate::model::refs::GroupBy;
 use crate::model::text::display::short_reference;
@@ -43,10 +43,26 @@ names! {
         Metadata = "metadata",
         /// Everything else below the roots of the stores.
         Other = "store_other",
-        /// Used bytes outside the stores.
+        /// A volume of podman.
+        Volume = "volume",
+        /// Logs of a pod or container, outside the stores.
+        PodLog = "pod_log",
+        /// Volume or other data of a pod, outside the stores.
+        PodVolume = "pod_volume",
+        /// Another directory or file outside the stores.
+        Path = "path",
+        /// All other used bytes outside the stores.
         Outside = "not_in_store",
         /// Records of images, and files that several layers share.
         Rest = "rest",
+    }
+}
+
+impl GrowthKind {
+    /// Returns true for bytes outside the stores.
+    #[must_use]
+    pub fn is_outside(self) -> bool {
+        matches!(self, Self::PodLog | Self::PodVolume | Self::Path | Self::Outside)
     }
 }
 
@@ -62,14 +78,18 @@ pub struct GrowthRow {
     /// with a name; `none` for images without a name, and for containers without a namespace; `several` for
     /// images that several groups use, and `unused` for those that no container uses, by namespace and owner;
     /// `unknown` for what only a scan of an earlier version contains, which has no groups; `build_cache`,
-    /// `leaks`, `metadata` and `store_other` in the stores; `not_in_store`; `rest` for records of images and
-    /// for files that several layers share.
+    /// `leaks`, `metadata` and `store_other` in the stores; `rest` for records of images and for files that
+    /// several layers share. By container also `volume` (podman's, in the store) and, outside the stores,
+    /// `pod_log`, `pod_volume` and `path`: the largest directories and files, each without those that have rows of
+    /// their own; `not_in_store` is the rest outside the stores.
     pub kind: GrowthKind,
-    /// Name of the container (`POD/CONTAINER`), repository or group; null for other kinds, and for images
-    /// without a name.
+    /// Name of the container (`POD/CONTAINER`), repository, group or volume, or the path; null for other kinds,
+    /// and for images without a name.
     pub name: Option<String>,
-    /// Namespace of a container; null for other kinds.
+    /// Namespace of a container, or of the pod of logs and volumes; null for other kinds.
     pub namespace: Option<String>,
+    /// Path of a volume, log or other path in the last scan that contains it; null for other kinds.
+    pub path: Option<String>,
     /// Name of a container's image; null for other kinds.
     pub image: Option<String>,
     /// Bytes in the first scan. Like `after_bytes`, below 0 only in the rows `not_in_store` and `rest`, if
@@ -114,7 +134,9 @@ impl ScanComparison {
         let used = summaries.map(filesystems);
         let mounts: BTreeSet<&str> = used.iter().flat_map(|used| used.keys().copied()).collect();
         let mut rows: BTreeMap<(&str, RowKey), [i64; 2]> = BTreeMap::new();
+        let mut paths: HashMap<(&str, RowKey), &str> = HashMap::new();
         for (position, scan) in scans.iter().enumerate() {
+            let own_mounts = used[position].keys().copied().collect();
             let mut add = |mount, key, bytes: i64| {
                 let sum = &mut rows.entry((mount, key)).or_default()[position];
                 *sum = sum.saturating_add(bytes);
@@ -123,9 +145,18 @@ impl ScanComparison {
                 add(*mount, key(GrowthKind::Outside, ""), signed(*bytes));
             }
             for (entry_key, entry) in &scan.summary.entries {
-                let Some(mount) = mount_of(&mounts, &entry_key.place) else { continue };
                 let bytes = signed(entry.bytes);
-                if entry_key.kind == SummaryKind::Share {
+                let (mount, whole) = if entry_key.is_path() {
+                    (mount_above(&own_mounts, &entry_key.id), GrowthKind::Outside)
+                } else {
+                    (mount_above(&mounts, &entry_key.place.root), GrowthKind::Other)
+                };
+                let Some(mount) = mount else { continue };
+                if let Some(row) = division.of_path(summaries[1 - position], mount, entry_key, entry) {
+                    paths.insert((mount, row.clone()), &entry_key.id);
+                    add(mount, row, bytes);
+                    add(mount, key(whole, ""), -bytes);
+                } else if entry_key.kind == SummaryKind::Share {
                     add(mount, key(share(&entry_key.id), ""), bytes);
                     add(mount, key(GrowthKind::Outside, ""), -bytes);
                 } else if let Some(row) = division.row(scan, entry_key, entry) {
@@ -138,24 +169,28 @@ impl ScanComparison {
         let images = images_of_containers(&scans);
         let both = used[0].iter().filter_map(|(mount, bytes)| Some((*mount, *bytes, *used[1].get(mount)?)));
         let grown = both.map(|(mount, used_before, used_after)| {
-            let mut of_mount: Vec<_> = rows
-                .iter()
-                .filter(|((row_mount, _), bytes)| *row_mount == mount && **bytes != [0, 0])
-                .map(|((_, (kind, name, namespace)), [before, after])| {
-                    let image = images.get(&(name.as_str(), namespace.as_deref()));
-                    let change_bytes = after.saturating_sub(*before);
-                    GrowthRow {
-                        kind: *kind,
-                        name: Some(name.clone()).filter(|name| !name.is_empty()),
-                        namespace: namespace.clone(),
-                        image: image.filter(|_| *kind == GrowthKind::Container).cloned(),
-                        before_bytes: *before,
-                        after_bytes: *after,
-                        change_bytes,
-                        bytes_per_day: per_day(change_bytes),
-                    }
-                })
-                .collect();
+            let of_mount =
+                rows.iter().filter(|((row_mount, _), bytes)| *row_mount == mount && **bytes != [0, 0]);
+            let of_mount = of_mount.map(|(row, [before, after])| {
+                let (_, (kind, name, namespace)) = row;
+                let image = images.get(&(name.as_str(), namespace.as_deref()));
+                // Smaller paths may count with the path of the row.
+                let path =
+                    if *kind == GrowthKind::Path { Some(name.as_str()) } else { paths.get(row).copied() };
+                let change_bytes = after.saturating_sub(*before);
+                GrowthRow {
+                    kind: *kind,
+                    name: Some(name.clone()).filter(|name| !name.is_empty()),
+                    namespace: namespace.clone(),
+                    path: path.map(str::to_owned),
+                    image: image.filter(|_| *kind == GrowthKind::Container).cloned(),
+                    before_bytes: *before,
+                    after_bytes: *after,
+                    change_bytes,
+                    bytes_per_day: per_day(change_bytes),
+                }
+            });
+            let mut of_mount: Vec<_> = of_mount.collect();
             of_mount.sort_by_key(|row| {
                 (row.kind == GrowthKind::Rest, Reverse(row.change_bytes), Reverse(row.after_bytes))
             });
@@ -180,11 +215,6 @@ fn signed(bytes: u64) -> i64 {
 fn filesystems(summary: &ScanSummary) -> BTreeMap<&str, u64> {
     let entries = summary.entries.iter().filter(|(key, _)| key.kind == SummaryKind::Filesystem);
     entries.map(|(key, entry)| (key.id.as_str(), entry.bytes)).collect()
-}
-
-fn mount_of<'a>(mounts: &BTreeSet<&'a str>, place: &SummaryStore) -> Option<&'a str> {
-    let root = Path::new(&place.root);
-    root.ancestors().find_map(|path| mounts.get(path.to_str()?).copied())
 }
 
 /// Returns the row of a share of a store. Images and containers are divided further.
@@ -277,6 +307,39 @@ impl<'a> Division<'a> {
         }
     }
 
+    /// Returns the row of a volume, or of a path on the filesystem `mount`; `None` for other entries and groupings. `other`
+    /// is the other scan. A path that is missing there, because it was too small to have an entry or not all directories
+    /// were read, counts with the nearest path above it that both scans contain.
+    fn of_path(&self, other: &ScanSummary, mount: &str, path: &Key, entry: &SummaryEntry) -> Option<RowKey> {
+        if self.by != GroupBy::Container {
+            return None;
+        }
+        match path.kind {
+            SummaryKind::Volume => Some(key(GrowthKind::Volume, &entry.name)),
+            SummaryKind::PodLog => Some(of_pod(GrowthKind::PodLog, &entry.name)),
+            SummaryKind::PodVolume => Some(of_pod(GrowthKind::PodVolume, &entry.name)),
+            SummaryKind::Path if path.id == mount => None,
+            SummaryKind::Path => {
+                let rest = other.entries.get(&Key::outside(SummaryKind::Path, mount.to_owned()));
+                let is_new = rest.is_some_and(|rest| entry.bytes >= rest.extra);
+                let above = Path::new(&path.id).ancestors().filter_map(Path::to_str);
+                let mut above = above.take_while(|above| *above != mount);
+                let nearest = if is_new {
+                    above.next()
+                } else {
+                    let summaries = [self.before.summary, self.after.summary];
+                    above.find(|above| {
+                        let above = Key::outside(SummaryKind::Path, (*above).to_owned());
+                        summaries.iter().all(|summary| summary.entries.contains_key(&above))
+                    })
+                };
+                nearest.map(|path| key(GrowthKind::Path, path))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the row of a container of `scan`.
     fn of_container(&self, scan: &Indexed<'_>, user: &ContainerUser) -> RowKey {
         match self.by {
             GroupBy::Container => (GrowthKind::Container, user.name.clone(), user.namespace.clone()),
@@ -319,6 +382,14 @@ impl<'a> Division<'a> {
                 }
             }
         }
+    }
+}
+
+/// Returns the row of `<namespace>/<pod>[/<part>]`, or of the uid of a pod whose name is unknown.
+fn of_pod(kind: GrowthKind, name: &str) -> RowKey {
+    match name.split_once('/') {
+        Some((namespace, name)) => (kind, name.to_owned(), Some(namespace.to_owned())),
+        None => key(kind, name),
     }
 }
 
