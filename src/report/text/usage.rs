@@ -69,8 +69,9 @@ fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen, shows_all: bool) -> St
     let is_used = |row: &&ShareRowDoc| row.bytes > 0 || row.count > Some(0) || row.inodes > Some(1);
     let (stores, outside): (Vec<_>, Vec<_>) =
         filesystem.rows.iter().filter(is_used).partition(|row| row.in_store);
-    let is_small = |row: &ShareRowDoc| !shows_all && is_small(row, &filesystem.filesystem);
-    let (shown, smaller) = divided(&stores, is_small, "smaller rows");
+    // With `--all`, no row is small.
+    let small_on = (!shows_all).then_some(&filesystem.filesystem);
+    let (shown, smaller) = divided(&stores, small_on, "smaller rows");
     for row in shown.into_iter().chain(&smaller) {
         let is_deletable = matches!(
             row.kind,
@@ -97,7 +98,7 @@ fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen, shows_all: bool) -> St
         table.row(headline);
     }
     let (places, rest): (Vec<_>, Vec<_>) = outside.into_iter().partition(|row| row.path.is_some());
-    let (shown, smaller) = divided(&places, is_small, "smaller places");
+    let (shown, smaller) = divided(&places, small_on, "smaller places");
     for row in shown.into_iter().chain(&smaller).chain(rest) {
         table.row(vec![
             format!("  {}", place(row)),
@@ -152,13 +153,15 @@ pub(super) fn label_of_small(count: usize, kind: &str) -> String {
     format!("{count} {kind} (--all shows them)")
 }
 
-/// Divides rows into those with a line of their own and the sum of the others, if these are several.
+/// Divides rows into those with a line of their own and the sum of those that are small on a filesystem, if these are
+/// several.
 fn divided<'a>(
     rows: &[&'a ShareRowDoc],
-    is_small: impl Fn(&ShareRowDoc) -> bool,
+    filesystem: Option<&FilesystemDoc>,
     kind: &str,
 ) -> (Vec<&'a ShareRowDoc>, Option<ShareRowDoc>) {
-    let (small, large): (Vec<&ShareRowDoc>, Vec<_>) = rows.iter().copied().partition(|row| is_small(row));
+    let (small, large): (Vec<&ShareRowDoc>, Vec<_>) =
+        rows.iter().copied().partition(|row| filesystem.is_some_and(|filesystem| is_small(row, filesystem)));
     if small.len() < 2 {
         return (rows.to_vec(), None);
     }
@@ -315,6 +318,7 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
+    use crate::report::json::GroupDoc;
 
     const MIB: u64 = 1 << 20;
 
@@ -382,5 +386,30 @@ mod tests {
         );
         assert_eq!(rows(std::slice::from_ref(&one), false)[1], "/a - 4.0 KiB 2 -");
         assert_eq!(rows(&[one, two], true)[1..3], ["/a - 4.0 KiB 2 -", "/b - 4.0 KiB 3 -"]);
+    }
+
+    #[test]
+    fn small_groups_share_one_row() {
+        fn group(name: &str, fair_bytes: u64) -> GroupDoc {
+            let (kind, name) = (GrowthKind::Group, Some(name.into()));
+            GroupDoc { kind, name, images: 1, containers: 0, fair_bytes }
+        }
+        let document = UsageFilesystemDoc {
+            filesystem: filesystem("ext4"),
+            forecast: None,
+            not_in_store_bytes: 0,
+            inode_users: Vec::new(),
+            rows: Vec::new(),
+            reclaimable_bytes: 0,
+            groups: vec![group("a", 400 * MIB), group("b", 4096), group("c", 8192)],
+        };
+        let screen = Screen { width: None, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
+        for (shows_all, expected) in [(false, &["a ", "2 smaller rows "][..]), (true, &["a ", "b ", "c "])] {
+            let text = groups(&document, GroupBy::Registry, &screen, shows_all);
+            let lines: Vec<_> = text.lines().skip(1).collect();
+            assert_eq!(lines.len(), expected.len() + 1, "{text}");
+            assert!(lines.iter().zip(expected).all(|(line, start)| line.starts_with(start)), "{text}");
+            assert!(shows_all || text.contains(" 12.0 KiB\n"), "{text}");
+        }
     }
 }

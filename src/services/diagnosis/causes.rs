@@ -249,7 +249,7 @@ fn unpin(pinned_by: &[PinReason], command: &str) -> String {
     }
 }
 
-/// Returns the stopped containers.
+/// Returns a cause for each command that removes stopped containers.
 fn stopped_containers(context: &Context<'_>, ix: FilesystemIx) -> impl Iterator<Item = Cause> {
     let removals = context.stopped.removals.iter().filter(move |removal| removal.filesystem_ix == ix);
     removals.map(move |removal| {

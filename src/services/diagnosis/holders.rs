@@ -7,6 +7,7 @@
 //! own layers hold is lost with them; it is a figure of its own, and a container whose own layer is large has a command
 //! of its own.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::Serialize;
@@ -51,7 +52,7 @@ pub struct StoppedRemoval {
     /// program has no such command; null if the program is unknown.
     pub command: Option<PrintedCommand>,
     /// The containers, in the order of the command.
-    pub containers: Vec<StoppedContainer>,
+    pub containers: Vec<RemovableContainer>,
     /// Images that these containers, and only stopped ones, keep.
     pub images: Vec<HeldImage>,
     /// True if other stopped containers keep some of these images too.
@@ -73,10 +74,10 @@ pub struct StoppedRemoval {
     pub filesystem_ix: FilesystemIx,
 }
 
-/// Stopped container.
+/// Container that a command of the list removes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "StoppedContainerDoc"))]
-pub struct StoppedContainer {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RemovableContainerDoc"))]
+pub struct RemovableContainer {
     pub id: String,
     /// Name of the container; its id if it has no name.
     pub name: String,
@@ -245,7 +246,7 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    /// Returns the removals with bytes on a filesystem.
+    /// Returns the removals with bytes on a filesystem, the one that frees most first.
     fn removals(&self, ix: FilesystemIx) -> Vec<StoppedRemoval> {
         let inventory = &self.scan.inventory;
         let least = least(&inventory[ix]);
@@ -266,7 +267,10 @@ impl Finder<'_> {
         let groups = groups.iter().flat_map(|((_, tool, _), members)| {
             members.chunks(MOST).map(move |members| self.removal(ix, tool, members))
         });
-        groups.filter(|removal| removal.own_bytes.max(removal.keeps_bytes) >= LEAST).collect()
+        let removals = groups.filter(|removal| removal.own_bytes.max(removal.keeps_bytes) >= LEAST);
+        let mut removals: Vec<_> = removals.collect();
+        removals.sort_by_key(|removal| Reverse(removal.own_bytes.saturating_add(removal.keeps_bytes)));
+        removals
     }
 
     fn removal(
@@ -281,8 +285,8 @@ impl Finder<'_> {
         let freed = self.freed(&images).into_iter().map(|node| &inventory[node]);
         let freed = freed.filter(|node| node.filesystem == ix).map(|node| node.size.frees_bytes);
         let keeps_bytes = freed.fold(0, u64::saturating_add);
-        let is_member = |container: &ContainerIx| members.iter().any(|(member, ..)| member == container);
-        let needs_others = images.iter().any(|image| !self.holders[image].iter().all(is_member));
+        let mut holders = images.iter().flat_map(|image| &self.holders[image]);
+        let needs_others = holders.any(|container| members.iter().all(|(member, ..)| member != container));
         let own: Size = members.iter().map(|(.., own)| *own).sum();
         let words: Vec<_> = members.iter().map(|(_, word, _)| word.as_str()).collect();
         let containers = members.iter().map(|(container_ix, _, own)| self.container(*container_ix, *own));
@@ -325,9 +329,9 @@ impl Finder<'_> {
         self.live.last_held_by(&roots)
     }
 
-    fn container(&self, container_ix: ContainerIx, own: Size) -> StoppedContainer {
+    fn container(&self, container_ix: ContainerIx, own: Size) -> RemovableContainer {
         let container = &self.scan.inventory[container_ix];
-        StoppedContainer {
+        RemovableContainer {
             id: container.id.to_string(),
             name: container.name.clone(),
             owner: container.owner,
@@ -339,7 +343,7 @@ impl Finder<'_> {
     }
 
     /// Describes the containers. What is not in the own layers is named: the log is lost too.
-    fn text(&self, members: &[(ContainerIx, String, Size)], containers: &[StoppedContainer]) -> String {
+    fn text(&self, members: &[(ContainerIx, String, Size)], containers: &[RemovableContainer]) -> String {
         let inventory = &self.scan.inventory;
         let held = members.iter().flat_map(|(container_ix, ..)| &inventory[*container_ix].holds);
         let besides = held.map(|node| &inventory[*node]).filter(|node| !node.kind.is_layer());

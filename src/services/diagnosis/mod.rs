@@ -18,7 +18,7 @@ mod tests;
 pub use advice::{Advice, AdvisedStep, advice};
 pub use causes::causes;
 pub use context::Context;
-pub use holders::{DeletedBy, HeldImage, StoppedContainer, StoppedHolders, StoppedRemoval, removal_of};
+pub use holders::{DeletedBy, HeldImage, RemovableContainer, StoppedHolders, StoppedRemoval, removal_of};
 pub use outside_causes::hidden;
 pub use parts::{Divided, divide, large, of_use, outside};
 pub use ranking::rank;

@@ -13,7 +13,7 @@ use crate::policy::PolicyKind;
 use crate::policy::compare::{Comparison, PredictedRun, Prediction};
 use crate::report::json::DeletionDoc;
 use crate::report::json::{ComparisonDoc, FreedDoc, GcFilesystemDoc, Header, InodeUseDoc, KeptDoc};
-use crate::services::diagnosis::{DeletedBy, HeldImage, StoppedContainer, StoppedHolders, StoppedRemoval};
+use crate::services::diagnosis::{DeletedBy, HeldImage, RemovableContainer, StoppedHolders, StoppedRemoval};
 
 fn screen(width: Option<usize>) -> Screen {
     Screen { width, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC }
@@ -289,10 +289,8 @@ fn each_reason_that_keeps_images_has_a_remedy() {
     }
 }
 
-/// Returns stopped containers that keep the image `aa`, and one that keeps none.
-fn stopped(names: &[&str]) -> StoppedHolders {
-    let image = HeldImage { id: "aa".repeat(32), name: "aa".into(), store: "/s".into() };
-    let container = |name: &&str| StoppedContainer {
+fn removal(images: Vec<HeldImage>, names: &[&str]) -> StoppedRemoval {
+    let containers = names.iter().map(|name| RemovableContainer {
         id: name.repeat(9),
         name: (*name).into(),
         owner: Owner::Podman,
@@ -300,11 +298,11 @@ fn stopped(names: &[&str]) -> StoppedHolders {
         store: "/s".into(),
         path: None,
         own_bytes: 0,
-    };
-    let removal = |images: Vec<HeldImage>, names: &[&str]| StoppedRemoval {
+    });
+    StoppedRemoval {
         filesystem: "/var".into(),
         command: None,
-        containers: names.iter().map(container).collect(),
+        containers: containers.collect(),
         images,
         needs_others: false,
         own_bytes: 0,
@@ -314,27 +312,23 @@ fn stopped(names: &[&str]) -> StoppedHolders {
         text: String::new(),
         effect: String::new(),
         filesystem_ix: FilesystemIx::from(0),
-    };
-    StoppedHolders {
-        images: vec![image.clone()],
-        keeps_bytes: 105 << 20,
-        removals: vec![removal(vec![image], names), removal(vec![], &["large"])],
     }
+}
+
+/// Formats the images in use: `aa`, which the stopped containers `names` keep, and others.
+fn in_use(names: &[&str], others: &[&str]) -> String {
+    let image = HeldImage { id: "aa".repeat(32), name: "aa".into(), store: "/s".into() };
+    let removals = vec![removal(vec![image.clone()], names), removal(vec![], &["large"])];
+    let stopped = StoppedHolders { images: vec![image], keeps_bytes: 105 << 20, removals };
+    let others = others.iter().zip(1..);
+    let others = others.map(|(name, bytes)| KeptDoc { frees_bytes: bytes, ..kept(name, Rule::InUse) });
+    let kept = [kept("aa", Rule::InUse)].into_iter().chain(others).collect();
+    let text = shown(&GcDoc { outcome: OutcomeKind::NotReached, kept, stopped, ..document() }, None);
+    text[text.rfind("in use").unwrap()..].to_owned()
 }
 
 #[test]
 fn stopped_containers_are_named_before_users() {
-    let in_use = |names: &[&str], others: &[&str]| {
-        let others = others
-            .iter()
-            .zip(1..)
-            .map(|(name, bytes)| KeptDoc { frees_bytes: bytes, ..self::kept(name, Rule::InUse) });
-        let kept = [self::kept("aa", Rule::InUse)].into_iter().chain(others).collect();
-        let document =
-            GcDoc { outcome: OutcomeKind::NotReached, kept, stopped: stopped(names), ..document() };
-        let text = shown(&document, None);
-        text[text.rfind("in use").unwrap()..].to_owned()
-    };
     assert_eq!(in_use(&["etl"], &[]), "in use only by stopped containers: etl (105.0 MiB)\n");
     assert_eq!(
         in_use(&["ci", "db", "etl", "web"], &["bb", "cc", "dd", "ee"]),
