@@ -16,7 +16,7 @@ mod summary;
 mod tests;
 
 pub use advice::{Advice, AdvisedStep, advice};
-pub use causes::{causes, removal_of};
+pub use causes::{causes, remedy_out_of_reach, removal_of};
 pub use context::Context;
 pub use holders::{StoppedHolders, StoppedUse};
 pub use outside_causes::hidden;
