@@ -31,6 +31,10 @@ for unit in packaging/systemd/*.service packaging/systemd/*.timer packaging/syst
     units "$unit" >"$work/unit"
     put 644 "$work/unit" "$usr/lib/systemd/system/$(basename "$unit")"
 done
+for unit in packaging/systemd/user/*; do
+    units "$unit" >"$work/unit"
+    put 644 "$work/unit" "$usr/lib/systemd/user/$(basename "$unit")"
+done
 put 644 packaging/systemd/90-layersweep.preset "$usr/lib/systemd/system-preset/90-layersweep.preset"
 put 644 packaging/systemd/layersweep.tmpfiles "$usr/lib/tmpfiles.d/layersweep.conf"
 

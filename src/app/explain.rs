@@ -190,7 +190,7 @@ pub fn explain(
             let reachable =
                 rulings.iter_mut().find(|ruling| ruling.rule == Rule::OutOfReach && !ruling.keeps);
             if let Some(reachable) = reachable {
-                reachable.detail = format!("removable: {}", reach.way(config));
+                reachable.detail = format!("removable: {}", reach.way(result.scan.inventory[image_ix].store));
             }
             let limits = AgeLimits::of(&config.images, &result.scan.inventory[image_ix]);
             Some(ImageExplanation { story, limits, rulings, plan, reach })

@@ -55,7 +55,7 @@ fn overrides(flags: &GlobalFlags, global: &Global) -> Vec<Override> {
         let origin = if flags.graphroot.is_empty() { "--containerd-root" } else { "--graphroot" };
         found.push(overriding("stores.graphroot", paths(&request.graphroots), origin));
         found.push(overriding("stores.containerd_root", paths(&request.containerd_roots), origin));
-        found.push(overriding("stores.runroot", paths(request.runroot.as_slice()).pop(), origin));
+        found.push(overriding("stores.runroot", paths(&request.runroots), origin));
         found.push(overriding("stores.cri_endpoint", request.cri_endpoint.clone(), origin));
     } else if let Some(endpoint) = &flags.cri_endpoint {
         found.push(overriding("stores.cri_endpoint", endpoint.as_str(), "--cri-endpoint"));

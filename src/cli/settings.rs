@@ -76,7 +76,11 @@ fn global(flags: &GlobalFlags, config: &Config) -> Global {
         graphroots: if names_stores { &flags.graphroot } else { &stores.graphroots }.clone(),
         containerd_roots: if names_stores { &flags.containerd_root } else { &stores.containerd_roots }
             .clone(),
-        runroot: flags.runroot.clone().or_else(|| configured_stores?.runroot.clone()),
+        runroots: if flags.runroot.is_empty() {
+            configured_stores.map(|stores| stores.runroots.clone()).unwrap_or_default()
+        } else {
+            flags.runroot.clone()
+        },
         names_stores,
         cri_endpoint: flags.cri_endpoint.clone().or_else(|| configured_stores?.cri_endpoint.clone()),
         sysroot: flags.sysroot.clone(),

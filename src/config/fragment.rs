@@ -33,7 +33,7 @@ pub(super) struct Fragment {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct StoresTable {
     pub(super) graphroot: Option<Vec<Value<PathBuf>>>,
-    pub(super) runroot: Set<PathBuf>,
+    pub(super) runroot: Option<Vec<Value<PathBuf>>>,
     pub(super) containerd_root: Option<Vec<Value<PathBuf>>>,
     pub(super) cri_endpoint: Set<Endpoint>,
 }

@@ -52,8 +52,8 @@ pub const KEYS: [Key; 35] = [
     Key {
         name: "stores.runroot",
         default: "found",
-        meaning: "the runroot that belongs to the graphroot",
-        value: |config| optional_path(config.stores.runroot.as_deref()),
+        meaning: "the runroots that belong to the graphroots, as a list in the same order",
+        value: |config| paths(&config.stores.runroots),
     },
     Key {
         name: "stores.containerd_root",

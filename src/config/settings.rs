@@ -60,7 +60,8 @@ pub struct Config {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stores {
     pub graphroots: Vec<PathBuf>,
-    pub runroot: Option<PathBuf>,
+    /// Runroots of the graphroots, in their order.
+    pub runroots: Vec<PathBuf>,
     pub containerd_roots: Vec<PathBuf>,
     /// The runtime's socket, for example `unix:///run/crio/crio.sock`.
     pub cri_endpoint: Option<String>,
@@ -84,6 +85,7 @@ impl Config {
     /// be used.
     pub(super) fn of(sources: &mut Sources, files: Vec<PathBuf>) -> Self {
         check_rules(sources);
+        let of_reading = sources.problems.len();
         let images = Policy {
             targets: targets(sources),
             min_age: sources.last(|set| set.images.min_age).unwrap_or(MIN_AGE),
@@ -109,12 +111,17 @@ impl Config {
             let message = format!("{metric_places} is more than {MAX_PLACES}");
             sources.wrong("metrics.places", message, String::new());
         }
+        // A value that could not be read contradicts nothing: the default in its place does.
+        let mut read = sources.problems[..of_reading].iter();
+        if read.any(|problem| matches!(problem.origin, ConfigOrigin::Flag(_))) {
+            sources.problems.truncate(of_reading);
+        }
         let default_static_pods = Some(PathBuf::from(STATIC_PODS));
         Self {
             state_dir: sources.last(|set| set.state_dir.clone()).unwrap_or_else(|| STATE_DIR.into()),
             stores: Stores {
                 graphroots: paths(sources, |set| set.stores.graphroot.clone()),
-                runroot: sources.last(|set| set.stores.runroot.clone()),
+                runroots: paths(sources, |set| set.stores.runroot.clone()),
                 containerd_roots: paths(sources, |set| set.stores.containerd_root.clone()),
                 cri_endpoint: sources
                     .last(|set| set.stores.cri_endpoint.clone())

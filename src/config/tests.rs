@@ -170,7 +170,7 @@ fn every_key_changes_the_configuration() {
     assert_eq!(config.images.rules.len(), 1);
     assert_eq!(config.state_dir, Path::new("/data/layersweep"));
     assert_eq!(config.stores.graphroots, [PathBuf::from("/data/storage")]);
-    assert_eq!(config.stores.runroot, Some("/data/run".into()));
+    assert_eq!(config.stores.runroots, [PathBuf::from("/data/run")]);
     assert_eq!(config.stores.containerd_roots, [PathBuf::from("/data/containerd")]);
     assert_eq!(config.stores.cri_endpoint.as_deref(), Some("unix:///run/crio/crio.sock"));
     let policy = crate::policy::containers::ContainerPolicy {
@@ -301,7 +301,7 @@ fn origins_name_line_and_flag() {
         ("images.min_free", "\"off\""),
         ("images.min_age", "\"10m\""),
         ("stores.graphroot", "[\"/team-b\"]"),
-        ("stores.runroot", "null"),
+        ("stores.runroot", "[]"),
         ("protect.labels", "[\"keep\",\"tier=base\"]"),
     ] {
         let key = keys::KEYS.iter().find(|known| known.name == key).unwrap();

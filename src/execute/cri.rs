@@ -487,7 +487,7 @@ impl Remover for CriRemover {
     }
 
     /// Bytes of the garbage that containerd collects with the first removal.
-    fn byproduct(&self, inventory: &Inventory, refs: &Refs) -> Vec<Gain> {
+    fn byproduct(&self, _: &Target, inventory: &Inventory, refs: &Refs) -> Vec<Gain> {
         let Some(stores) = RuntimeStores::find(&self.runtime_store, inventory).filter(|_| !self.collected)
         else {
             return Vec::new();

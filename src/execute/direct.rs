@@ -7,44 +7,74 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::editor::{Editor, Error, PlannedImage, Refusal};
+use crate::cri::RuntimeStore;
+use crate::editor::{Error, PlannedImage, Refusal};
 use crate::execute::editors::Editors;
 use crate::execute::owner::Owners;
 use crate::execute::remover::{PreconditionError, Remover};
+use crate::execute::runtime_match::RuntimeStores;
 use crate::model::deletion::plan::{Failure, Step};
 use crate::model::refs::Root;
-use crate::model::{
-    Aftermath, Answer, Image, ImageIx, Inventory, LeakClass, NodeIx, RemovalResult, Store, StoreIx,
-};
+use crate::model::{Aftermath, Answer, Image, ImageIx, Inventory, LeakClass, NodeIx, RemovalResult, StoreIx};
 use crate::policy::{Facts, FullFilesystem};
 use crate::stores::Scan;
 
+/// The remover that edits the stores which no runtime owns.
 #[derive(Debug)]
 pub struct DirectRemover<'a> {
     editors: &'a Editors,
-    /// The runtimes that may own the store. Each proof checks that none of them is running.
+    /// The runtimes that may own the stores. Each proof checks that none of them is running.
     owners: &'a Owners,
+    /// The store of the runtime that deletes in the same run. The other stores are edited, and an obstacle to that is
+    /// not one for the runtime.
+    beside: Option<RuntimeStore>,
+    /// Reason for which no store can be edited now.
+    obstacle: Option<String>,
 }
 
 impl<'a> DirectRemover<'a> {
     /// Creates a remover that uses `editors`, and refuses all images while one of `owners` is running.
     #[must_use]
     pub fn new(editors: &'a Editors, owners: &'a Owners) -> Self {
-        Self { editors, owners }
+        Self { editors, owners, beside: None, obstacle: None }
     }
 
-    fn out_of_reach(&self, store: &Store) -> Option<String> {
+    /// Leaves the store of a runtime to that. `obstacle`: the reason for which no store can be edited now.
+    #[must_use]
+    pub fn beside(self, runtime_store: RuntimeStore, obstacle: Option<String>) -> Self {
+        Self { beside: Some(runtime_store), obstacle, ..self }
+    }
+
+    /// Returns true if images of the store are deleted here, or would be if nothing kept them.
+    pub(super) fn is_responsible(&self, inventory: &Inventory, store_ix: StoreIx) -> bool {
+        let Some(runtime_store) = &self.beside else { return true };
+        let served = RuntimeStores::find(runtime_store, inventory);
+        inventory[store_ix].kind.facts().is_editable
+            && !served.is_some_and(|stores| stores.writes_to(store_ix))
+    }
+
+    fn edits(&self, inventory: &Inventory, store_ix: StoreIx) -> bool {
+        self.is_responsible(inventory, store_ix) && self.out_of_reach(inventory, store_ix).is_none()
+    }
+
+    /// Returns the reason for which a store is not edited.
+    pub(super) fn out_of_reach(&self, inventory: &Inventory, store_ix: StoreIx) -> Option<String> {
+        let store = &inventory[store_ix];
         if !store.kind.facts().is_editable {
             return Some(format!("it is in a store of {}, which is never edited", store.kind.as_str()));
         }
-        self.editors.store(store).err().map(str::to_owned)
+        let kept = self.owners.spares(inventory, store_ix).map(str::to_owned);
+        kept.or_else(|| self.editors.store(store).err().map(str::to_owned)).or_else(|| self.obstacle.clone())
     }
 
     /// Ids of a store's images and layers that cannot be deleted now, since they are recorded twice or mounted.
     fn refusals(&self, inventory: &Inventory, store_ix: StoreIx) -> HashMap<String, Facts> {
         let mut refusals: HashMap<String, Facts> = HashMap::new();
         let has_images = inventory.images.iter().any(|image| image.store == store_ix);
-        let Some(editor) = self.editors.store(&inventory[store_ix]).ok().filter(|_| has_images) else {
+        let is_responsible = self.is_responsible(inventory, store_ix);
+        let Some(editor) =
+            self.editors.store(&inventory[store_ix]).ok().filter(|_| has_images && is_responsible)
+        else {
             return refusals;
         };
         for (id, refusal) in editor.mounted_layers() {
@@ -64,12 +94,19 @@ impl<'a> DirectRemover<'a> {
 
 impl Remover for DirectRemover<'_> {
     fn look(&mut self, inventory: &Inventory) -> Result<Vec<Facts>, PreconditionError> {
-        self.owners.absent(inventory)?;
-        let of_stores: Vec<_> = inventory
-            .stores
-            .iter()
-            .map(|store| Facts { out_of_reach: self.out_of_reach(store), ..Facts::default() })
-            .collect();
+        let stores = (0..inventory.stores.len()).map(StoreIx::from);
+        let edited: Vec<_> = stores.map(|store_ix| self.edits(inventory, store_ix)).collect();
+        if edited.contains(&true) {
+            match self.owners.absent(inventory, &|store_ix| edited[store_ix.get()]) {
+                Err(presence) if self.beside.is_some() => self.obstacle = Some(presence.to_string()),
+                absent => absent?,
+            }
+        }
+        let of_stores = (0..inventory.stores.len()).map(|position| Facts {
+            out_of_reach: self.out_of_reach(inventory, position.into()),
+            ..Facts::default()
+        });
+        let of_stores: Vec<_> = of_stores.collect();
         Ok(inventory.images.iter().map(|image| of_stores[image.store.get()].clone()).collect())
     }
 
@@ -95,7 +132,9 @@ impl Remover for DirectRemover<'_> {
     }
 
     fn full_filesystems(&self, inventory: &Inventory) -> Vec<FullFilesystem> {
-        self.editors.full_filesystems(inventory, Editor::empties_layers_first)
+        self.editors.full_filesystems(inventory, |store_ix, editor| {
+            editor.empties_layers_first() && self.is_responsible(inventory, store_ix)
+        })
     }
 
     fn remove(&mut self, step: &Step, inventory: &Inventory, image_ix: ImageIx) -> RemovalResult {

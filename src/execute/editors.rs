@@ -156,17 +156,17 @@ impl Editors {
         here.map(ReserveFile::taken_bytes).sum()
     }
 
-    /// Filesystems on which no deletion can begin, for each editable store for whose editor `counts` returns true.
+    /// Filesystems on which no deletion can begin, for each editable store for which `counts` returns true.
     #[must_use]
     pub fn full_filesystems(
         &self,
         inventory: &Inventory,
-        counts: impl Fn(&Editor) -> bool,
+        counts: impl Fn(StoreIx, &Editor) -> bool,
     ) -> Vec<FullFilesystem> {
         let stores = inventory.stores.iter().enumerate();
-        let editors = stores
-            .filter_map(|(store_ix, store)| Some((StoreIx::from(store_ix), self.store(store).ok()?)))
-            .filter(|(_, editor)| counts(editor));
+        let editors =
+            stores.filter_map(|(store_ix, store)| Some((StoreIx::from(store_ix), self.store(store).ok()?)));
+        let editors = editors.filter(|(store, editor)| counts(*store, editor));
         let full = editors.flat_map(|(store, editor)| {
             editor.full_filesystems().into_iter().map(move |(device, to_free)| (store, device, to_free))
         });

@@ -85,8 +85,8 @@ pub(super) trait Handler {
         0
     }
 
-    /// Bytes that the next removal frees besides the target.
-    fn byproduct(&self) -> Vec<Gain> {
+    /// Bytes that the removal of the target frees besides it.
+    fn byproduct(&self, _: &Target) -> Vec<Gain> {
         Vec::new()
     }
 }
@@ -213,7 +213,7 @@ impl<'a> Run<'a> {
         }
         let mut step = step.clone();
         let pins = self.observer.begins(&step);
-        let byproduct = handler.byproduct();
+        let byproduct = handler.byproduct(&step.target);
         let before = self.rooms(&step, &byproduct, handler);
         let mut gauged = Gauged { before, moved_bytes: 0, byproduct };
         let answer = match handler.prove(&mut step, pins) {

@@ -6,7 +6,7 @@ use crate::execute::proof::{self, FreshImage, ImageFacts, PolicyContext, Waived}
 use crate::execute::remover::{PreconditionError, Remover};
 use crate::history::pins::Pins;
 use crate::model::deletion::outcome::Stopped;
-use crate::model::deletion::plan::{self, Cause, Failure, Gain, Phase, Problem, Step};
+use crate::model::deletion::plan::{self, Cause, Failure, Gain, Phase, Problem, Step, Target};
 use crate::model::rules::Rule;
 use crate::model::space::Measured;
 use crate::model::{Answer, Plan, RemovalResult};
@@ -143,7 +143,7 @@ impl Handler for Images<'_> {
         self.remover.own_bytes(device)
     }
 
-    fn byproduct(&self) -> Vec<Gain> {
-        self.remover.byproduct(&self.scan.inventory, &self.scan.refs)
+    fn byproduct(&self, target: &Target) -> Vec<Gain> {
+        self.remover.byproduct(target, &self.scan.inventory, &self.scan.refs)
     }
 }

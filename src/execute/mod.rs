@@ -4,6 +4,7 @@
 //! chooses the next one ([`images::run`]), `proof` reads the stores again, a [`Remover`] removes the image, and a
 //! [`RunObserver`] records the result.
 
+pub mod by_store;
 pub mod containers;
 pub mod cri;
 pub mod direct;

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use crate::cri::discover;
 use crate::cri::{Client, CriError, CriProblem, Endpoint, Options, RuntimeStore};
 use crate::execute::remover::PreconditionError;
-use crate::model::Inventory;
+use crate::model::{Inventory, Owner, Store, StoreIx};
 use crate::sys::sysroot::Sysroot;
+use crate::sys::users::calling_uid;
 
 #[derive(Clone, Debug)]
 pub struct Owners {
@@ -19,7 +20,37 @@ pub struct Owners {
     named: Option<Endpoint>,
     /// The stores were discovered and not named by the user, so a runtime on this node probably owns them.
     strict: bool,
+    /// The calling user is not root. A socket that denies access belongs to another user, and that user's runtime does
+    /// not write to the stores of the caller.
+    of_user: bool,
+    /// Its stores are not edited, although no owner answers; `None`: an owner that does not answer does not count.
+    silent: Option<SilentOwner>,
     options: Options,
+}
+
+/// Runtime that owns stores and should answer, but does not.
+#[derive(Clone, Debug)]
+pub struct SilentOwner {
+    /// Stores of the kinds that only daemons use are its own.
+    pub owns_daemons: bool,
+    /// Roots that CRI-O's configuration names.
+    pub crio_roots: Vec<PathBuf>,
+    /// A clause for messages.
+    pub why: String,
+}
+
+impl SilentOwner {
+    /// Returns true if it owns the store. A store that can be edited is CRI-O's if that has containers in it or is
+    /// configured to use it.
+    #[must_use]
+    pub fn owns(&self, inventory: &Inventory, store_ix: StoreIx) -> bool {
+        if inventory[store_ix].kind.facts().is_of_runtime {
+            return self.owns_daemons;
+        }
+        let mut containers = inventory.containers.iter();
+        self.crio_roots.contains(&inventory[store_ix].root)
+            || containers.any(|container| container.store == store_ix && container.owner == Owner::CriO)
+    }
 }
 
 /// A runtime that owns a store, or may own it.
@@ -43,7 +74,21 @@ impl Owners {
     /// runtime of the node that does not report its store may be the owner; the one at `named` may be in any case.
     #[must_use]
     pub fn new(named: Option<Endpoint>, strict: bool, options: &Options) -> Self {
-        Self { ignored: false, named, strict, options: options.probing() }
+        let of_user = calling_uid() != 0;
+        Self { ignored: false, named, strict, of_user, silent: None, options: options.probing() }
+    }
+
+    /// Keeps the stores of an owner that does not answer.
+    #[must_use]
+    pub fn sparing(self, silent: SilentOwner) -> Self {
+        Self { silent: Some(silent), ..self }
+    }
+
+    /// Returns the reason for which a store is kept for an owner that does not answer.
+    #[must_use]
+    pub fn spares(&self, inventory: &Inventory, store_ix: StoreIx) -> Option<&str> {
+        let silent = self.silent.as_ref().filter(|silent| silent.owns(inventory, store_ix))?;
+        Some(&silent.why)
     }
 
     /// Disables the check (`--while-runtime-runs`).
@@ -52,22 +97,29 @@ impl Owners {
         Self { ignored: true, ..self }
     }
 
-    /// Proves that no owner is running now.
+    /// Proves that no owner of the stores for which `edits` returns true is running now.
     ///
     /// # Errors
-    /// The first runtime that owns, or may own, one of the stores.
-    pub fn absent(&self, inventory: &Inventory) -> Result<(), OwnerPresence> {
+    /// The first runtime that owns, or may own, one of these stores.
+    pub fn absent(
+        &self,
+        inventory: &Inventory,
+        edits: &dyn Fn(StoreIx) -> bool,
+    ) -> Result<(), OwnerPresence> {
         if self.ignored {
             return Ok(());
         }
+        let stores = inventory.stores.iter().enumerate();
+        let edited = stores.filter(|(position, _)| edits((*position).into())).map(|(_, store)| store);
+        let edited: Vec<_> = edited.collect();
         if let Some(named) = &self.named {
-            self.is_no_owner(named.clone(), inventory)?;
+            self.is_no_owner(named.clone(), &edited)?;
         }
         for candidate in discover::discover(&Sysroot::live()).candidates {
             if self.named.as_ref() == Some(&candidate.endpoint) {
                 continue;
             }
-            match self.is_no_owner(candidate.endpoint, inventory) {
+            match self.is_no_owner(candidate.endpoint, &edited) {
                 Err(OwnerPresence::Unsure(message)) if !self.strict => {
                     tracing::warn!("{message}; one of these stores may be its own")
                 }
@@ -77,13 +129,14 @@ impl Owners {
         Ok(())
     }
 
-    fn is_no_owner(&self, endpoint: Endpoint, inventory: &Inventory) -> Result<(), OwnerPresence> {
+    fn is_no_owner(&self, endpoint: Endpoint, edited: &[&Store]) -> Result<(), OwnerPresence> {
         let answer = Client::connect(endpoint, self.options.clone())
             .and_then(|client| client.runtime_store().map(|store| (client, store)));
         match answer {
             Err(error) if is_absent(&error) => Ok(()),
+            Err(error) if self.of_user && matches!(error.problem, CriProblem::Denied) => Ok(()),
             Err(error) => Err(OwnerPresence::Unsure(error.to_string())),
-            Ok((client, Some(store))) => match owned(&store, inventory) {
+            Ok((client, Some(store))) => match owned(&store, edited) {
                 Some(root) => {
                     let version = client.version();
                     let runtime = format!("{} {}", version.runtime_name, version.runtime_version);
@@ -115,10 +168,8 @@ fn is_absent(error: &CriError) -> bool {
     )
 }
 
-/// Root of the store in the inventory that this runtime owns.
-fn owned(store: &RuntimeStore, inventory: &Inventory) -> Option<PathBuf> {
-    let stores = inventory.stores.iter();
-    let editable = stores.filter(|known| known.kind == store.kind && known.kind.facts().is_editable);
-    let mut roots = editable.map(|known| &known.root);
+/// Root of the edited store that this runtime owns.
+fn owned(store: &RuntimeStore, edited: &[&Store]) -> Option<PathBuf> {
+    let mut roots = edited.iter().filter(|known| known.kind == store.kind).map(|known| &known.root);
     roots.find(|root| **root == store.root || Some(*root) == store.image_root.as_ref()).cloned()
 }

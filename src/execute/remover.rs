@@ -58,8 +58,8 @@ pub trait Remover {
         None
     }
 
-    /// Bytes of leaks that the next removal also frees, for each filesystem.
-    fn byproduct(&self, _inventory: &Inventory, _refs: &Refs) -> Vec<Gain> {
+    /// Bytes of leaks that the removal of `target`, if it is the next one, also frees, for each filesystem.
+    fn byproduct(&self, _target: &Target, _inventory: &Inventory, _refs: &Refs) -> Vec<Gain> {
         Vec::new()
     }
 }

@@ -100,7 +100,7 @@ impl OwnersStore {
     #[must_use]
     pub fn gc_of_user(&self) -> Option<String> {
         let user = self.user.as_ref()?;
-        Some(format!("as {user}: podman unshare layersweep gc --via direct{}", self.flag("--graphroot")))
+        Some(format!("as {user}: podman unshare layersweep gc{}", self.flag("--graphroot")))
     }
 
     /// Returns the flag that names the graphroot; empty if it is the default of the owner.
@@ -201,7 +201,7 @@ mod tests {
             let command = removal_command(Owner::Podman, "0a", false, &store);
             assert_eq!(command.as_deref(), Some(expected));
             let graphroot = if graphroot.contains(".local") { "" } else { " --graphroot /data/alice" };
-            let deletion = format!("podman unshare layersweep gc --via direct{graphroot}");
+            let deletion = format!("podman unshare layersweep gc{graphroot}");
             assert_eq!(store.gc_of_user(), user.map(|user| format!("as {user}: {deletion}")));
         }
     }

@@ -13,6 +13,8 @@ use crate::sys::sysroot::Sysroot;
 pub const SCAN: &str = "layersweep-scan.timer";
 /// Timer of the unit that deletes.
 pub const GC: &str = "layersweep-gc.timer";
+/// Timer of the unit with which a user other than root deletes.
+pub const OF_USER: &str = "layersweep.timer";
 
 /// Directories of units; a unit in an earlier one overrides those in later ones (`systemd.unit(5)`).
 const UNITS: [&str; 5] = [
@@ -24,6 +26,10 @@ const UNITS: [&str; 5] = [
 ];
 /// Directory of links to the timers that start with the machine.
 const WANTS: &str = "timers.target.wants";
+/// Directories of users' units beside those below the configuration directory of each (`systemd.unit(5)`).
+const USER_UNITS: [&str; 3] = ["/etc/systemd/user", "/usr/local/lib/systemd/user", "/usr/lib/systemd/user"];
+/// Directory of the users whose units run without a login.
+const LINGER: &str = "/var/lib/systemd/linger";
 /// Directory of stamps: the modification time of an empty file is the last start of a persistent timer.
 const STAMPS: &str = "/var/lib/systemd/timers";
 /// Directory of the cron jobs of packages.
@@ -77,6 +83,20 @@ pub fn read(root: &Sysroot, unit: &str) -> Result<Timer, (PathBuf, io::Error)> {
     let stamp = Path::new(STAMPS).join(format!("stamp-{unit}"));
     let last = root.resolve(&stamp).and_then(std::fs::metadata).and_then(|facts| facts.modified());
     Ok(Timer { state, last: last.ok() })
+}
+
+/// Returns true if [`OF_USER`] starts with the units of a user. `config`: the user's configuration directory.
+#[must_use]
+pub fn is_on_for(root: &Sysroot, config: &Path) -> bool {
+    let own = config.join("systemd/user");
+    let mut dirs = USER_UNITS.iter().map(Path::new).chain([own.as_path()]);
+    dirs.any(|dir| entry(root, &dir.join(WANTS), OF_USER).is_ok_and(|link| link.is_some()))
+}
+
+/// Returns true if the units of a user run without a login.
+#[must_use]
+pub fn lingers(root: &Sysroot, user: &str) -> bool {
+    entry(root, Path::new(LINGER), user).is_ok_and(|file| file.is_some())
 }
 
 /// Returns the first cron job that runs this command of layersweep, for example `scan`.

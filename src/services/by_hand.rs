@@ -1,11 +1,11 @@
 //! Advice for a filesystem that is too full for a deletion to begin: the journal, which can be shrunk, or the data to look
 //! at. No other deletion is suggested: only a person can judge whether a file is needed.
 
-use crate::config::{Config, Via};
+use crate::config::Config;
 use crate::disk::Progress;
 use crate::model::space::lacks_inodes;
 use crate::model::text::display::{bytes, shell_word};
-use crate::model::{Filesystem, FilesystemIx, Finding, Plan};
+use crate::model::{Filesystem, FilesystemIx, Finding, Plan, StoreId};
 use crate::services::crio;
 use crate::services::outside::{self, InodeUse};
 use crate::services::request::Request;
@@ -15,9 +15,15 @@ use crate::stores::other_usage::{BigFile, OtherUser, OtherUserKind, OtherUsers};
 /// Minimum size of a suggested file or directory. A filesystem with less available space counts as full.
 const LEAST: u64 = 1 << 20;
 
-/// Adds a hint to a plan that ended for lack of space: the file or directory to look at first. If a runtime
-/// (`via`) should have deleted and the store can be edited directly, the hint names that way too.
-pub(crate) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: &Scan, via: Via) {
+/// Adds a hint to a plan that ended for lack of space: the file or directory to look at first. If a runtime should have
+/// deleted (in the stores `of_runtime`) and the store can be edited directly, the hint names that way too.
+pub(crate) fn advise(
+    plan: &mut Plan,
+    request: &Request,
+    config: &Config,
+    scan: &Scan,
+    of_runtime: &[StoreId],
+) {
     let Some(problem) = plan.problems.iter_mut().find(|problem| problem.no_space) else {
         return;
     };
@@ -48,15 +54,12 @@ pub(crate) fn advise(plan: &mut Plan, request: &Request, config: &Config, scan: 
         best(&others).unwrap_or_else(|| "no file or directory outside the stores uses 1 MiB or more".into())
     };
     let by_hand = format!("free space by hand and run this again: {suggestion}");
-    let can_be_edited = inventory
-        .stores
-        .iter()
-        .any(|store| store.kind.facts().is_editable && !store.read_only && store.filesystem == fullest);
-    problem.hint = Some(if via == Via::Cri && can_be_edited {
-        format!("{}; or {by_hand}", crio::WHILE_IT_RUNS)
-    } else {
-        by_hand
+    let can_be_edited = inventory.stores.iter().any(|store| {
+        let is_editable = store.kind.facts().is_editable;
+        is_editable && store.filesystem == fullest && of_runtime.contains(&StoreId::of(store))
     });
+    problem.hint =
+        Some(if can_be_edited { format!("{}; or {by_hand}", crio::WHILE_IT_RUNS) } else { by_hand });
 }
 
 /// Returns a warning for each filesystem that has free bytes but too few free inodes. A run without a target for

@@ -55,6 +55,12 @@ impl GcRequest<'_> {
         matches!(self.selection, Selection::Gc { .. })
     }
 
+    /// Returns true if only kinds are requested that a runtime alone deletes.
+    pub(crate) fn is_for_runtime(&self) -> bool {
+        let Selection::Gc { only, .. } = &self.selection else { return false };
+        !only.is_empty() && only.iter().all(|kind| matches!(kind, Only::Containers | Only::Logs))
+    }
+
     /// Returns true if only other kinds than images are requested.
     pub(crate) fn leaves_out_images(&self) -> bool {
         matches!(&self.selection, Selection::Gc { only, .. } if !only.is_empty() && !only.contains(&Only::Images))

@@ -184,7 +184,7 @@ pub(crate) fn kubelet_settings(request: &ScanRequest) -> Kubelet {
 
 /// Returns the roots of the graphroots and imagestores that CRI-O or its configuration names. A node with podman alone
 /// may have an empty directory of CRI-O's configuration.
-fn crio_stores(request: &ScanRequest) -> Vec<PathBuf> {
+pub(crate) fn crio_stores(request: &ScanRequest) -> Vec<PathBuf> {
     let sysroot = &request.sysroot;
     let configured = graphroot::crio_roots(sysroot, &request.environment, crio::has_run(sysroot));
     // A store of a kind that only runtimes have needs no report.

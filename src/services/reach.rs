@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::config::{Config, Via};
 use crate::execute::ImageFacts;
+use crate::execute::by_store::Way;
 use crate::execute::editors::Editors;
 use crate::model::{ImageIx, Inventory, OwnersStore, StoreIx};
 use crate::policy::{Facts, PolicyKind};
@@ -32,6 +33,8 @@ pub struct Reach {
     pub refusal: Option<Error>,
     /// The remover's facts about the images; if no run could begin, the facts on the disk.
     pub(crate) facts: ImageFacts,
+    /// Way of each store; empty if no run could begin.
+    pub(crate) ways: Vec<Way>,
 }
 
 /// Scans, and asks what can be deleted; records nothing.
@@ -62,7 +65,7 @@ impl Reach {
             let facts = ImageFacts::of(facts.collect());
             let closed = closed.into_keys().collect();
             let refusal = mark(request, config, scanned, closed, facts.out_of_reach());
-            return Self { is_direct: false, refusal, facts };
+            return Self { is_direct: false, refusal, facts, ways: Vec::new() };
         }
         let editors = store_editing::editors(request, &scanned.scan);
         let reach = Self::ask(request, config, &scanned.scan, &editors);
@@ -82,10 +85,10 @@ impl Reach {
             facts => (facts, !is_seen),
         };
         match facts {
-            Ok(facts) => Self { is_direct, refusal: None, facts },
+            Ok((facts, ways)) => Self { is_direct, refusal: None, facts, ways },
             Err(error) => {
                 let facts = ImageFacts::of(of_users(&scan.inventory, editors));
-                Self { is_direct, refusal: Some(error), facts }
+                Self { is_direct, refusal: Some(error), facts, ways: Vec::new() }
             }
         }
     }
@@ -94,11 +97,11 @@ impl Reach {
         if self.is_direct { "layersweep gc --via direct" } else { "layersweep gc" }
     }
 
-    pub(crate) fn way(&self, config: &Config) -> &'static str {
-        if self.is_direct || config.via == Via::Direct {
-            "deleted directly in its store"
-        } else {
-            "deleted through the runtime"
+    /// Way in which a run deletes images of a store, as a clause.
+    pub(crate) fn way(&self, store_ix: StoreIx) -> &'static str {
+        match self.ways.get(store_ix.get()) {
+            Some(Way::Direct) => "deleted directly in its store",
+            _ => "deleted through the runtime",
         }
     }
 
@@ -111,16 +114,20 @@ impl Reach {
     }
 }
 
-fn facts(request: &Request, config: &Config, scan: &Scan, editors: &Editors) -> Result<ImageFacts, Error> {
+/// Facts about the images from the remover that a run would use, and the ways of their stores.
+fn facts(
+    request: &Request,
+    config: &Config,
+    scan: &Scan,
+    editors: &Editors,
+) -> Result<(ImageFacts, Vec<Way>), Error> {
     let selection = Selection::Gc { only: vec![Only::Images], policy: PolicyKind::Exact };
     let gc_request = GcRequest { request, config, selection, dry_run: true, while_runtime_runs: false };
-    let mut deleter = Deleter::for_reading(&gc_request, &scan.inventory)?;
-    if let Deleter::Direct(owners) = &deleter {
-        store_editing::check_namespace(request)?;
-        store_editing::check(owners, &scan.inventory, editors)?;
-    }
-    let stores = request.stores()?;
-    Ok(ImageFacts::of_remover(scan, &stores, deleter.remover(editors, &mut None))?)
+    let mut deleter = Deleter::for_reading(&gc_request, scan)?;
+    deleter.check(request, &scan.inventory, editors)?;
+    let mut remover = deleter.remover(editors);
+    let facts = ImageFacts::of_remover(scan, &request.stores()?, &mut remover)?;
+    Ok((facts, remover.ways(&scan.inventory)))
 }
 
 /// Adds to the inventory of a scan the images that rules keep, and the stores and images that are out of reach. Returns

@@ -14,7 +14,7 @@ use crate::history::{Degraded, SaveWarning};
 use crate::model::deletion::outcome::{Deletion, Outcome};
 use crate::model::deletion::plan::{Phase, Plan, Problem, Step, TargetKind};
 use crate::model::text::display::two_decimals;
-use crate::model::{BackOff, Filesystem, Inventory, OutcomeKind};
+use crate::model::{BackOff, Filesystem, Inventory, OutcomeKind, StoreId};
 use crate::policy::PolicyKind;
 use crate::services::database::warn_of_saving;
 use crate::services::error::Exit;
@@ -31,7 +31,8 @@ pub(crate) struct Recorder<'a> {
     /// Contains the back-offs of earlier failures; `None`: this run deletes no images.
     context: Option<&'a NodeContext<'a>>,
     journal: Journal,
-    is_direct: bool,
+    /// Stores that the run edits. Their layers are recorded, so that a deletion can be finished after a kill.
+    edited: Vec<StoreId>,
     planned: usize,
     done: usize,
     freed_bytes: i64,
@@ -45,6 +46,8 @@ pub(crate) struct Beginning<'a> {
     /// `None` for a run without a policy.
     pub(crate) policy: Option<PolicyKind>,
     pub(crate) via: Via,
+    /// Stores in which images are deleted directly.
+    pub(crate) edited: Vec<StoreId>,
     pub(crate) plan: &'a Plan,
     pub(crate) usage_before_percent: Option<f64>,
 }
@@ -80,7 +83,7 @@ impl<'a> Recorder<'a> {
             state,
             context,
             journal: Journal::begin(&state.directory, start),
-            is_direct: beginning.via == Via::Direct,
+            edited: beginning.edited.clone(),
             planned: plan.steps.len(),
             done: 0,
             freed_bytes: 0,
@@ -165,7 +168,8 @@ impl execute::RunObserver for Recorder<'_> {
     fn begins(&mut self, step: &Step) -> Option<Pins> {
         let (kind, id, name) = (step.target.kind.as_str(), step.target.id.as_str(), step.target.title());
         tracing::info!(id, name, predicted_bytes = step.predicted_bytes(), "deleting {kind}");
-        let layers = if self.is_direct { step.layers.clone() } else { Vec::new() };
+        let is_edited = step.target.store.as_ref().is_some_and(|store| self.edited.contains(store));
+        let layers = if is_edited { step.layers.clone() } else { Vec::new() };
         let pins = self.journal.begin_deletion(runs::DeletionRow { layers, ..self.row(step, None) });
         let (disk_full, others): (Vec<_>, Vec<_>) = self
             .journal

@@ -16,7 +16,8 @@ use crate::sys::sysroot::Sysroot;
 pub struct Request {
     /// Graphroots of containers/storage. If no store is named, stores are discovered.
     pub graphroots: Vec<PathBuf>,
-    pub runroot: Option<PathBuf>,
+    /// Runroots of the named graphroots, in their order; those of further graphroots are found.
+    pub runroots: Vec<PathBuf>,
     /// Root directories of containerd, for example `/var/lib/containerd`.
     pub containerd_roots: Vec<PathBuf>,
     /// The user named these stores for this run: the node may have others.
@@ -60,13 +61,18 @@ impl Request {
             return Err(Error::usage(format!("--sysroot {}: not a directory", path.display()))
                 .hint("name the directory where the disk is mounted"));
         }
+        let (runroots, graphroots) = (self.runroots.len(), self.graphroots.len().max(1));
+        if runroots > graphroots {
+            let message = format!("--runroot is given {runroots} times, for {graphroots} graphroots");
+            return Err(Error::usage(message).hint("give it once for each --graphroot, in the same order"));
+        }
         let sysroot = self.root();
         Ok(stores::ScanRequest {
             environment: Environment::of_process(&sysroot),
             running: self.running(&sysroot),
             graphroots: self.inside(absolute(&self.graphroots)?),
             containerd_roots: self.inside(absolute(&self.containerd_roots)?),
-            runroot: absolute(self.runroot.as_slice())?.into_iter().next(),
+            runroots: absolute(&self.runroots)?,
             threads: self.threads.map_or(0, usize::from),
             full: self.full,
             ..stores::ScanRequest::of(sysroot)

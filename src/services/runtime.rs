@@ -1,9 +1,9 @@
 //! Choice of the runtime that deletes images and containers.
 
-use crate::cri::discover::{self, Answers};
+use crate::cri::discover::{self, Answers, Candidate};
 use crate::cri::{Client, CriError, CriProblem, Endpoint, Options};
 use crate::services::crio::{self, StartAdvice};
-use crate::services::error::Error;
+use crate::services::error::{Error, Exit};
 use crate::services::request::Request;
 use crate::stores::Scan;
 use crate::sys::sysroot::Sysroot;
@@ -65,6 +65,11 @@ impl NoRuntime {
 
     fn silent(error: &CriError) -> Self {
         Self::refused(format!("no runtime to delete through: {error}"), hint(&error.problem))
+    }
+
+    /// Returns true if a flag or the configuration is at fault, and not the runtime.
+    pub(crate) fn is_usage(&self) -> bool {
+        self.error.exit == Exit::Usage
     }
 
     /// Returns the hint, with a deletion without a runtime if the node has a store that can be edited.
@@ -164,25 +169,27 @@ pub fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<C
             let message = format!("several container runtimes answer: {}", names.join(", "));
             Err(NoRuntime::refused(message, name_it))
         }
-        NodeRuntime::None if unanswered.is_empty() => {
-            let remedy = crio::before_start().map_or_else(|| NAME_IT.into(), Remedy::from);
-            Err(NoRuntime::refused(
-                "no container runtime found: none of the usual CRI sockets exists",
-                remedy,
-            ))
-        }
-        NodeRuntime::None => {
-            let errors: Vec<_> = unanswered
-                .iter()
-                .map(|(candidate, error)| format!("{error} ({})", candidate.origin))
-                .collect();
-            let mut hints = unanswered.iter().map(|(_, error)| hint(&error.problem));
-            let remedy = hints.find(|hint| !hint.text.is_empty()).unwrap_or_else(|| "".into());
-            Err(NoRuntime::refused(format!("no container runtime answers: {}", errors.join("; ")), remedy))
-        }
+        NodeRuntime::None => Err(none_answers(&unanswered)),
     }
 }
 
+/// Returns the error for a node on which no runtime answers.
+pub(crate) fn none_answers(unanswered: &[(Candidate, CriError)]) -> NoRuntime {
+    if unanswered.is_empty() {
+        let remedy = crio::before_start().map_or_else(|| NAME_IT.into(), Remedy::from);
+        return NoRuntime::refused(
+            "no container runtime found: none of the usual CRI sockets exists",
+            remedy,
+        );
+    }
+    let errors: Vec<_> =
+        unanswered.iter().map(|(candidate, error)| format!("{error} ({})", candidate.origin)).collect();
+    let mut hints = unanswered.iter().map(|(_, error)| hint(&error.problem));
+    let remedy = hints.find(|hint| !hint.text.is_empty()).unwrap_or_else(|| "".into());
+    NoRuntime::refused(format!("no container runtime answers: {}", errors.join("; ")), remedy)
+}
+
+/// Runtime of the node, by its position among the candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeRuntime {
     Answering(usize),

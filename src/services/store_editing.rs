@@ -1,8 +1,9 @@
 //! Preparations for changing stores directly: the checks that no owner is running and all processes are visible, the
 //! deletions that killed runs began, the leaks that make room on a full disk, and the editors of a scan's stores.
 
-use crate::config::{Config, Via};
+use crate::config::Config;
 use crate::editor::{self, Deleted};
+use crate::execute::by_store::Way;
 use crate::execute::editors::Editors;
 use crate::execute::owner::{OwnerPresence, Owners};
 use crate::history::pins::Pins;
@@ -23,6 +24,11 @@ const HIDDEN: &str = "not all processes of this machine are visible, and any of 
 
 fn sees_all(request: &Request) -> bool {
     request.trust_pid_namespace || namespaces::sees_all_processes()
+}
+
+/// Returns the reason for which no store can be edited: a process that uses one may be invisible.
+pub(crate) fn obstacle(request: &Request) -> Option<&'static str> {
+    (!sees_all(request)).then_some(HIDDEN)
 }
 
 /// Refuses to change stores if a process that uses one may be invisible.
@@ -46,7 +52,10 @@ pub(crate) fn check(owners: &Owners, inventory: &Inventory, editors: &Editors) -
         let error = Error::nothing_deleted(why.unwrap_or_default());
         return Err(error.hint(other_way(inventory, editors.need_their_user())));
     }
-    owners.absent(inventory).map_err(|presence| Error::nothing_deleted(&presence).hint(hint(&presence)))
+    let absent = owners.absent(inventory, &|store_ix| {
+        owners.spares(inventory, store_ix).is_none() && editors.store(&inventory[store_ix]).is_ok()
+    });
+    absent.map_err(|presence| Error::nothing_deleted(&presence).hint(hint(&presence)))
 }
 
 fn other_way(inventory: &Inventory, needs_its_user: bool) -> &'static str {
@@ -84,7 +93,7 @@ fn hint(presence: &OwnerPresence) -> &'static str {
 /// The reason for which no leak may be deleted. It is reported once, and a runtime can still delete images.
 pub(crate) fn leaks(
     gc_request: &GcRequest<'_>,
-    via: Via,
+    ways: &[Way],
     config: &Config,
     scanned: &ScanResult,
     editors: &Editors,
@@ -95,8 +104,11 @@ pub(crate) fn leaks(
         Selection::Rm { .. } => false,
     };
     let inventory = &scanned.scan.inventory;
-    let full =
-        if all || via != Via::Direct { Vec::new() } else { editors.full_filesystems(inventory, |_| true) };
+    let full = if all {
+        Vec::new()
+    } else {
+        editors.full_filesystems(inventory, |store_ix, _| ways[store_ix.get()] == Way::Direct)
+    };
     if !all && full.is_empty() {
         return Ok(None);
     }

@@ -1,180 +1,302 @@
-//! The way of deletion: through the runtime, or directly in the stores. With `auto`, a runtime that answers deletes. If
-//! no runtime owns the stores, layersweep deletes directly. If a runtime should answer and does not, the run is
-//! refused.
+//! The ways of deletion: through the runtime, or directly in the stores. With `auto`, each store of a run has its own
+//! way. A runtime that answers deletes in its own store. layersweep deletes directly in stores that no runtime owns.
+//! Stores of a runtime that should answer and does not are left alone, and reported.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::config::Via;
 use crate::cri::discover::Answers;
 use crate::cri::{Client, CriProblem, Options};
 use crate::disk::Progress;
-use crate::execute::Remover;
+use crate::execute::by_store::StoreRemover;
 use crate::execute::cri::CriRemover;
 use crate::execute::direct::DirectRemover;
 use crate::execute::editors::Editors;
-use crate::execute::owner::Owners;
-use crate::model::{Inventory, Owner, StoreIx};
+use crate::execute::owner::{Owners, SilentOwner};
+use crate::model::deletion::plan::{Phase, Plan, Problem};
+use crate::model::text::display::shell_word;
+use crate::model::{Inventory, OutcomeKind, StoreIx};
 use crate::node::kubelet::Kubelet;
+use crate::services::crio;
 use crate::services::database;
 use crate::services::error::Error;
 use crate::services::gc_request::GcRequest;
+use crate::services::protect;
 use crate::services::request::Request;
 use crate::services::reserve;
 use crate::services::runtime::{self, NoRuntime};
+use crate::services::store_editing;
 use crate::stores::containers_storage::config::crio_start;
-use crate::stores::{self, Measure};
+use crate::stores::{self, Measure, Scan};
 use crate::sys::stop::flag;
 use crate::sys::sysroot::Sysroot;
+use crate::sys::users::calling_uid;
 
-/// The way of deletion, chosen once for each run and used for planning and deleting.
+/// The ways of deletion of a run, used for planning and deleting.
 #[derive(Debug)]
-pub(crate) enum Deleter {
-    Cri(Box<CriRemover>),
-    /// In the stores themselves, while none of their owners runs (with `--while-runtime-runs` also while one runs).
-    Direct(Owners),
+pub(crate) struct Deleter {
+    /// Deletes in the stores of the runtime; `None`: stores are only edited.
+    pub(crate) cri: Option<Box<CriRemover>>,
+    /// Stores that the runtime does not own are edited.
+    edits: bool,
+    /// The stores of these owners are not edited.
+    owners: Owners,
+    /// Reason for which no store can be edited, although the runtime can delete in its own.
+    obstacle: Option<String>,
+    /// The runtime that should answer and does not. The run is for the other stores.
+    silent: Option<NoRuntime>,
 }
 
 impl Deleter {
     /// Chooses by the configuration.
     ///
     /// # Errors
-    /// When the runtime that should delete does not answer.
+    /// When the runtime that should delete does not answer, and no other store can be edited.
     pub(crate) fn choose(gc_request: &GcRequest<'_>) -> Result<Self, Error> {
         Self::with(gc_request, &Options::default(), None)
     }
 
-    /// The same for a command that only reads, with shorter timeouts. `inventory`: the result of its scan.
+    /// The same for a command that only reads, with shorter timeouts. `scan`: its result.
     ///
     /// # Errors
     /// As [`Self::choose`].
-    pub(crate) fn for_reading(gc_request: &GcRequest<'_>, inventory: &Inventory) -> Result<Self, Error> {
-        Self::with(gc_request, &Options::default().probing(), Some(inventory))
+    pub(crate) fn for_reading(gc_request: &GcRequest<'_>, scan: &Scan) -> Result<Self, Error> {
+        Self::with(gc_request, &Options::default().probing(), Some(scan))
     }
 
-    fn with(
-        gc_request: &GcRequest<'_>,
-        options: &Options,
-        inventory: Option<&Inventory>,
-    ) -> Result<Self, Error> {
+    fn with(gc_request: &GcRequest<'_>, options: &Options, scan: Option<&Scan>) -> Result<Self, Error> {
         let GcRequest { request, config, while_runtime_runs, .. } = gc_request;
         // A signal cancels a request to a runtime that may never answer.
         let options = Options { cancel: Some(Arc::clone(flag())), ..options.clone() };
-        let client = match config.via {
-            Via::Auto => choose(request, &options, inventory)?,
-            Via::Cri => Some(runtime::connect(request, &options)?),
-            Via::Direct => None,
-        };
-        let Some(client) = client else {
-            let owners = Owners::new(runtime::named(request)?, !request.has_stores(), &options);
-            return Ok(Self::Direct(if *while_runtime_runs { owners.ignored() } else { owners }));
-        };
+        let owners = Owners::new(runtime::named(request)?, !request.has_stores(), &options);
+        let owners = if *while_runtime_runs { owners.ignored() } else { owners };
+        match config.via {
+            Via::Cri => Self::through(runtime::connect(request, &options)?, owners, request),
+            Via::Direct => Ok(Self::directly(owners)),
+            Via::Auto => Self::auto(request, &options, owners, scan),
+        }
+    }
+
+    fn directly(owners: Owners) -> Self {
+        Self { cri: None, edits: true, owners, obstacle: None, silent: None }
+    }
+
+    fn through(client: Client, owners: Owners, request: &Request) -> Result<Self, Error> {
         let remover = CriRemover::new(client)?;
         let reserve = reserve::of_runtime(&database::state_directory(request), remover.runtime_store());
-        Ok(Self::Cri(Box::new(remover.with_reserve_file(reserve))))
+        let cri = Some(Box::new(remover.with_reserve_file(reserve)));
+        Ok(Self { cri, edits: false, owners, obstacle: None, silent: None })
     }
 
+    fn auto(
+        request: &Request,
+        options: &Options,
+        owners: Owners,
+        scan: Option<&Scan>,
+    ) -> Result<Self, Error> {
+        // The runtimes of the node do not use the stores of a user.
+        if calling_uid() != 0 && request.cri_endpoint.is_none() {
+            return Ok(Self::directly(owners));
+        }
+        let (missing, is_expected, has_cri) = match ask(request, options) {
+            AskedRuntime::Answers(client) => {
+                let why = "CRI-O owns the store, and does not answer".to_owned();
+                let silent = SilentOwner { owns_daemons: true, crio_roots: crio_roots(request)?, why };
+                let through = Self::through(*client, owners.sparing(silent), request)?;
+                let obstacle = store_editing::obstacle(request).map(str::to_owned);
+                return Ok(Self { edits: true, obstacle, ..through });
+            }
+            AskedRuntime::Silent(missing) => (missing, true, true),
+            AskedRuntime::Absent { missing, has_cri } => (missing, false, has_cri),
+        };
+        let scan = match scan.map_or_else(|| records(request).map(Cow::Owned), |scan| Ok(Cow::Borrowed(scan)))
+        {
+            Ok(scan) => scan,
+            Err(_) if is_expected => return Err(missing.into_error(true)),
+            Err(error) => return Err(error),
+        };
+        let (inventory, why) = (&scan.inventory, missing.to_string());
+        let silent = SilentOwner { owns_daemons: has_cri, crio_roots: crio_roots(request)?, why };
+        let stores: Vec<_> = stores_of(inventory)
+            .map(|store_ix| (is_editable(inventory, store_ix), silent.owns(inventory, store_ix)))
+            .collect();
+        match decide(is_expected, &stores) {
+            EditableStores::All if !request.has_stores() => return Ok(Self::directly(owners)),
+            EditableStores::All if owners.absent(inventory, &|ix| is_editable(inventory, ix)).is_ok() => {
+                return Ok(Self::directly(owners));
+            }
+            // Named stores without a socket: the one that has to be named is not that of one store alone.
+            EditableStores::Others if !missing.is_usage() => {
+                let owners = owners.sparing(silent);
+                let editors = store_editing::editors(request, &scan);
+                let mut images = inventory.images.iter();
+                let can_delete = images.any(|image| {
+                    owners.spares(inventory, image.store).is_none()
+                        && editors.store(&inventory[image.store]).is_ok()
+                });
+                if can_delete && store_editing::obstacle(request).is_none() {
+                    return Ok(Self { silent: Some(missing), ..Self::directly(owners) });
+                }
+            }
+            _ => {}
+        }
+        let can_edit = stores_of(inventory).any(|store_ix| is_editable(inventory, store_ix));
+        Err(missing.into_error(can_edit))
+    }
+
+    /// Returns the way of the run; [`Via::Auto`] if that depends on the store.
     pub(crate) fn via(&self) -> Via {
-        match self {
-            Self::Cri(_) => Via::Cri,
-            Self::Direct(_) => Via::Direct,
+        match &self.cri {
+            None => Via::Direct,
+            Some(_) if self.edits => Via::Auto,
+            Some(_) => Via::Cri,
         }
     }
 
-    pub(crate) fn remover<'r, 'e: 'r>(
-        &'e mut self,
-        editors: &'e Editors,
-        direct: &'r mut Option<DirectRemover<'e>>,
-    ) -> &'r mut dyn Remover {
-        match self {
-            Self::Cri(remover) => remover.as_mut(),
-            Self::Direct(owners) => direct.insert(DirectRemover::new(editors, owners)),
+    /// Refuses a run that needs a runtime if that should answer and does not.
+    pub(crate) fn into_answering(self) -> Result<Self, Error> {
+        let Self { silent: Some(missing), .. } = self else { return Ok(self) };
+        Err(missing.into_error(false))
+    }
+
+    /// Returns the remover of images.
+    pub(crate) fn remover<'r>(&'r mut self, editors: &'r Editors) -> StoreRemover<'r> {
+        let direct = DirectRemover::new(editors, &self.owners);
+        match self.cri.as_deref_mut() {
+            Some(cri) if self.edits => {
+                let direct = direct.beside(cri.runtime_store().clone(), self.obstacle.clone());
+                StoreRemover::Both(cri, direct)
+            }
+            Some(cri) => StoreRemover::Cri(cri),
+            None => StoreRemover::Direct(direct),
         }
+    }
+
+    /// Refuses a run that edits stores only, while an owner is running, or if no store can be edited.
+    pub(crate) fn check(
+        &self,
+        request: &Request,
+        inventory: &Inventory,
+        editors: &Editors,
+    ) -> Result<(), Error> {
+        if self.cri.is_some() {
+            return Ok(());
+        }
+        store_editing::check_namespace(request)?;
+        store_editing::check(&self.owners, inventory, editors)
+    }
+
+    /// Returns the refusal for the stores of a runtime that should answer and does not; `None` if there are none.
+    pub(crate) fn refused(&self, inventory: &Inventory) -> Option<Plan> {
+        let mut problems: Vec<Problem> = Vec::new();
+        let runtime_store = self.cri.as_ref().map(|remover| remover.runtime_store());
+        for store_ix in stores_of(inventory) {
+            let store = &inventory[store_ix];
+            // The runtime that answers has its own store, and other daemons have theirs.
+            let is_spared = self.edits
+                && runtime_store.is_none_or(|own| is_editable(inventory, store_ix) && own.root != store.root);
+            let why = self.owners.spares(inventory, store_ix).filter(|_| is_spared);
+            let Some(why) = why else { continue };
+            let has_images = inventory.images.iter().any(|image| image.store == store_ix);
+            let root = store.root.to_string_lossy();
+            if !has_images || problems.iter().any(|problem| problem.id.as_deref() == Some(&root)) {
+                continue;
+            }
+            let start =
+                self.silent.as_ref().map_or_else(|| "start CRI-O".to_owned(), |missing| missing.hint(false));
+            let hint = if store.kind.facts().is_editable {
+                let (flag, root) = (store.kind.facts().flag, shell_word(&root));
+                format!(
+                    "{start}; if it cannot run, `layersweep gc --via direct {flag} {root}` deletes without it"
+                )
+            } else {
+                start
+            };
+            let problem = Problem::new(Some(root.into_owned()), Phase::Begin, why);
+            problems.push(Problem { hint: Some(hint), ..problem });
+        }
+        let outcome = OutcomeKind::Refused;
+        (!problems.is_empty()).then(|| Plan { problems, outcome, ..Plan::default() })
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RuntimeState {
-    Answers,
+/// The runtime of the node.
+#[derive(Debug)]
+enum AskedRuntime {
+    Answers(Box<Client>),
     /// A runtime should answer: there is its socket, its configuration, or a kubelet.
-    Silent,
+    Silent(NoRuntime),
     /// No runtime is expected to answer: there is no sign of one, or only a socket without CRI, or stores are named and a
-    /// runtime answers that need not own them.
-    Absent,
+    /// runtime answers that need not own them. `has_cri`: a containerd may serve CRI.
+    Absent {
+        missing: NoRuntime,
+        has_cri: bool,
+    },
 }
 
-/// Chooses the way of deletion. `stores`: for each store, true if it can be edited, and true if a runtime owns it.
-/// `None`: refused.
-fn decide(runtime: RuntimeState, stores: &[(bool, bool)]) -> Option<Via> {
-    let is_owned = stores.iter().any(|(_, owned)| *owned);
-    let can_be_edited = stores.iter().any(|(is_editable, _)| *is_editable);
-    match runtime {
-        RuntimeState::Answers => Some(Via::Cri),
-        RuntimeState::Absent if can_be_edited && !is_owned => Some(Via::Direct),
-        RuntimeState::Silent | RuntimeState::Absent => None,
+/// Asks the runtime that the request names, or else those of the node.
+fn ask(request: &Request, options: &Options) -> AskedRuntime {
+    fn connected(client: Result<Client, NoRuntime>) -> AskedRuntime {
+        client.map_or_else(AskedRuntime::Silent, |client| AskedRuntime::Answers(client.into()))
     }
-}
-
-/// The runtime to delete through; `None`: directly in the stores.
-///
-/// # Errors
-/// When the owner of a store should answer and does not, or when several runtimes may be the owner.
-fn choose(
-    request: &Request,
-    options: &Options,
-    inventory: Option<&Inventory>,
-) -> Result<Option<Client>, Error> {
     if request.cri_endpoint.is_some() {
-        let client = runtime::connect(request, options).map(Some);
-        return client.map_err(|missing| refusal(missing, request, inventory));
+        return connected(runtime::connect(request, options));
     }
     let answers = runtime::ask(options);
     // A runtime deletes from named stores only if its socket is named as well.
-    let is_named = request.has_stores();
-    let runtime = match answers.runtimes.is_empty() {
-        false if !is_named => RuntimeState::Answers,
-        _ if is_expected(&answers, &Kubelet::read(&Sysroot::live()), &Sysroot::live()) => {
-            RuntimeState::Silent
-        }
-        _ => RuntimeState::Absent,
-    };
-    let stores = match runtime {
-        RuntimeState::Absent => {
-            let inventory = match inventory {
-                Some(inventory) => Cow::Borrowed(inventory),
-                None => Cow::Owned(records(request)?),
-            };
-            if is_named && Owners::new(None, false, options).absent(&inventory).is_err() {
-                return Err(refusal(runtime::unnamed(), request, Some(&inventory)));
-            }
-            owned(&inventory, &answers)
-        }
-        RuntimeState::Answers | RuntimeState::Silent => Vec::new(),
-    };
-    match decide(runtime, &stores) {
-        Some(Via::Direct) => Ok(None),
-        None if is_named => Err(refusal(runtime::unnamed(), request, inventory)),
-        _ => runtime::choose(answers).map(Some).map_err(|missing| refusal(missing, request, inventory)),
+    if !request.has_stores() && !answers.runtimes.is_empty() {
+        return connected(runtime::choose(answers));
+    }
+    let is_expected = is_expected(&answers, &Kubelet::read(&Sysroot::live()), &Sysroot::live());
+    let has_cri = !answers.silent.iter().any(|(_, error)| matches!(error.problem, CriProblem::NoCri(_)));
+    let missing =
+        if request.has_stores() { runtime::unnamed() } else { runtime::none_answers(&answers.silent) };
+    if is_expected { AskedRuntime::Silent(missing) } else { AskedRuntime::Absent { missing, has_cri } }
+}
+
+/// Stores that can be edited although no runtime answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EditableStores {
+    All,
+    /// Those that no runtime owns.
+    Others,
+    None,
+}
+
+/// Decides which stores can be edited although no runtime answers. `is_expected`: one should answer. `stores`: for each
+/// store, true if it can be edited, and true if a runtime owns it. If one should answer and owns none of the stores, it
+/// is unknown which store is its own.
+fn decide(is_expected: bool, stores: &[(bool, bool)]) -> EditableStores {
+    let is_owned = stores.iter().any(|(_, owned)| *owned);
+    let is_other = stores.iter().any(|(is_editable, owned)| *is_editable && !owned);
+    match (is_other, is_owned) {
+        (true, true) => EditableStores::Others,
+        (true, false) if !is_expected => EditableStores::All,
+        _ => EditableStores::None,
     }
 }
 
-/// Returns the error for a missing runtime. Its hint names the deletion in the stores only on a node with a store that
-/// can be edited.
-fn refusal(missing: NoRuntime, request: &Request, inventory: Option<&Inventory>) -> Error {
-    fn can_be_edited(inventory: &Inventory) -> bool {
-        inventory.stores.iter().any(|store| store.kind.facts().is_editable)
-    }
-    let is_direct_possible = match inventory {
-        Some(inventory) => can_be_edited(inventory),
-        None => records(request).map_or(true, |inventory| can_be_edited(&inventory)),
-    };
-    missing.into_error(is_direct_possible)
+fn stores_of(inventory: &Inventory) -> impl Iterator<Item = StoreIx> + use<> {
+    (0..inventory.stores.len()).map(StoreIx::from)
 }
 
-fn records(request: &Request) -> Result<Inventory, Error> {
+fn is_editable(inventory: &Inventory, store_ix: StoreIx) -> bool {
+    inventory[store_ix].kind.facts().is_editable
+}
+
+/// Roots of the stores that CRI-O's configuration names; none if CRI-O has never run, since a package of podman may
+/// install its configuration.
+fn crio_roots(request: &Request) -> Result<Vec<PathBuf>, Error> {
+    let stores = request.stores()?;
+    Ok(if crio::has_run(&stores.sysroot) { protect::crio_stores(&stores) } else { Vec::new() })
+}
+
+/// Reads the stores' records now.
+fn records(request: &Request) -> Result<Scan, Error> {
     let scan_request = stores::ScanRequest { measure: Measure::RecordsAndMounts, ..request.stores()? };
-    Ok(stores::run(&scan_request, &Progress::default())?.inventory)
+    Ok(stores::run(&scan_request, &Progress::default())?)
 }
 
 pub(crate) fn is_expected(answers: &Answers, kubelet: &Kubelet, sysroot: &Sysroot) -> bool {
@@ -187,54 +309,37 @@ pub(crate) fn is_expected(answers: &Answers, kubelet: &Kubelet, sysroot: &Sysroo
         || crio_start(sysroot).is_some()
 }
 
-/// For each store: true if it can be edited, and true if a runtime owns it.
-fn owned(inventory: &Inventory, answers: &Answers) -> Vec<(bool, bool)> {
-    let without_cri = answers.silent.iter().any(|(_, error)| matches!(error.problem, CriProblem::NoCri(_)));
-    let crio_containers = inventory.containers.iter().filter(|container| container.owner == Owner::CriO);
-    let crio_stores: HashSet<StoreIx> = crio_containers.map(|container| container.store).collect();
-    let stores = inventory.stores.iter().enumerate();
-    let owned = stores.map(|(position, store)| {
-        let kind = store.kind.facts();
-        let is_owned = if kind.is_of_runtime { !without_cri } else { crio_stores.contains(&position.into()) };
-        (kind.is_editable, is_owned)
-    });
-    owned.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn auto_chooses_by_runtime_and_owners() {
-        use RuntimeState::{Absent, Answers, Silent};
+    fn stores_without_runtime_are_edited() {
         let (podman, containerd) = (true, false);
         let (owned, free) = (true, false);
-        let (cri, direct, refused) = (Some(Via::Cri), Some(Via::Direct), None);
-        for (runtime, stores, expected) in [
+        let (expected, absent) = (true, false);
+        for (is_expected, stores, scope) in [
             // Podman alone, with the stores of its users.
-            (Absent, &[(podman, free)][..], direct),
-            (Absent, &[(podman, free), (podman, free)], direct),
+            (absent, &[(podman, free)][..], EditableStores::All),
+            (absent, &[(podman, free), (podman, free)], EditableStores::All),
             // Docker's containerd has no CRI, so its store counts as not owned: no runtime has to answer for it.
-            (Absent, &[(podman, free), (containerd, free)], direct),
+            (absent, &[(podman, free), (containerd, free)], EditableStores::All),
             // The store has containers of CRI-O, so CRI-O owns it, although there is no other sign of CRI-O.
-            (Absent, &[(podman, owned)], refused),
-            (Absent, &[(podman, free), (podman, owned)], refused),
+            (absent, &[(podman, owned)], EditableStores::None),
+            (absent, &[(podman, free), (podman, owned)], EditableStores::Others),
             // containerd owns its store, and only containerd can delete there.
-            (Absent, &[(podman, free), (containerd, owned)], refused),
-            (Absent, &[(containerd, owned)], refused),
-            (Absent, &[(containerd, free)], refused),
-            (Absent, &[], refused),
-            // CRI-O or containerd is stopped, or starting.
-            (Silent, &[(podman, free)], refused),
-            (Silent, &[(podman, owned)], refused),
-            (Silent, &[(containerd, owned)], refused),
-            (Answers, &[(podman, owned)], cri),
-            (Answers, &[(containerd, owned)], cri),
-            // A run uses one remover: podman's images are kept unless its store is named.
-            (Answers, &[(podman, free), (containerd, owned)], cri),
+            (absent, &[(podman, free), (containerd, owned)], EditableStores::Others),
+            (absent, &[(containerd, owned)], EditableStores::None),
+            (absent, &[(containerd, free)], EditableStores::None),
+            (absent, &[], EditableStores::None),
+            // CRI-O or containerd is stopped, or starting. The store may be its own.
+            (expected, &[(podman, free)], EditableStores::None),
+            (expected, &[(podman, owned)], EditableStores::None),
+            (expected, &[(containerd, owned)], EditableStores::None),
+            (expected, &[(podman, free), (containerd, owned)], EditableStores::Others),
+            (expected, &[(podman, free), (podman, owned)], EditableStores::Others),
         ] {
-            assert_eq!(decide(runtime, stores), expected, "{runtime:?} {stores:?}");
+            assert_eq!(decide(is_expected, stores), scope, "{is_expected} {stores:?}");
         }
     }
 }

@@ -19,8 +19,9 @@ pub struct ScanRequest {
     /// Named graphroots. If no store of any kind is named, all stores are found.
     pub graphroots: Vec<PathBuf>,
     pub containerd_roots: Vec<PathBuf>,
-    /// A runroot that overrides the configured one.
-    pub runroot: Option<PathBuf>,
+    /// Runroots that override the configured ones of the named graphroots, in their order; if no graphroot is named, one
+    /// for all stores.
+    pub runroots: Vec<PathBuf>,
     /// The relevant part of the process's environment.
     pub environment: Environment,
     /// Stores that programs on this node report; empty for another system's disk.
@@ -83,7 +84,7 @@ impl ScanRequest {
             sysroot,
             graphroots: Vec::new(),
             containerd_roots: Vec::new(),
-            runroot: None,
+            runroots: Vec::new(),
             threads: 0,
             measure: Measure::Everything,
             labels: false,

@@ -389,7 +389,7 @@ fn runtime_does_not_remove_borrowed_images() {
 fn request(store: &Store, other: &Store) -> ScanRequest {
     ScanRequest {
         graphroots: vec![store.root().to_path_buf()],
-        runroot: Some(store.runroot()),
+        runroots: vec![store.runroot()],
         environment: Environment {
             containers_storage_conf: Some(other.scratch().join("storage.conf")),
             ..Environment::default()

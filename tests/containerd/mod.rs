@@ -9,4 +9,5 @@ mod containerd_scan;
 mod containerd_unknown;
 mod cri_containerd;
 mod docker_stores;
+mod every_store;
 mod gc_containerd;

@@ -199,7 +199,7 @@ fn members_of_changed_list_are_kept() {
     ]));
     let request = ScanRequest {
         graphroots: vec![store.root().to_path_buf()],
-        runroot: Some(store.runroot()),
+        runroots: vec![store.runroot()],
         ..ScanRequest::of(Sysroot::live())
     };
     let places = edit::places(&store);

@@ -84,7 +84,7 @@ impl Setup {
     fn inventory(&self) -> Inventory {
         let request = ScanRequest {
             graphroots: vec![self.store.root().to_path_buf()],
-            runroot: Some(self.store.runroot()),
+            runroots: vec![self.store.runroot()],
             measure: layersweep::stores::Measure::RecordsAndMounts,
             ..ScanRequest::of(Sysroot::live())
         };

@@ -78,7 +78,7 @@ impl Node {
     fn run_with(&self, policy: &ContainerPolicy, told: &mut Told) -> Result<Outcome, PreconditionError> {
         let request = ScanRequest {
             graphroots: vec![self.store.root().to_path_buf()],
-            runroot: Some(self.store.runroot()),
+            runroots: vec![self.store.runroot()],
             ..ScanRequest::of(Sysroot::live())
         };
         let second = Duration::from_secs(1);

@@ -95,7 +95,7 @@ impl Node {
     fn request(&self) -> ScanRequest {
         ScanRequest {
             graphroots: vec![self.store.root().to_path_buf()],
-            runroot: Some(self.store.runroot()),
+            runroots: vec![self.store.runroot()],
             labels: true,
             ..ScanRequest::of(Sysroot::live())
         }

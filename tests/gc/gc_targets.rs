@@ -141,14 +141,14 @@ fn two_stores_share_one_filesystem() {
         let flags = ["--graphroot", &root, "--config", &config, "--format", "json"];
         support::node::document(node.run(&[words, &flags].concat()))
     });
-    assert_eq!(rule(&dry, "reg.local/podmans:1"), "out-of-reach");
+    assert!(deleted(&dry).contains(&"reg.local/podmans:1".to_owned()), "{dry:#}");
     node.fill(80.0);
     let real = node.json(4, &["gc", "--high", "1", "--low", "0", "--min-age", "0s", "--graphroot", &root]);
     assert_eq!(list(&real, "/filesystems").len(), 1, "they are judged together");
-    assert_eq!(deleted(&real).len(), 7);
-    assert_eq!(rule(&real, "reg.local/podmans:1"), "out-of-reach");
+    assert_eq!(deleted(&real).len(), 8);
+    assert!(deleted(&real).contains(&"reg.local/podmans:1".to_owned()), "{real:#}");
     assert_eq!(rule(&real, &name(IN_USE)), "in-use");
-    assert!(other.podman(["images", "--quiet"]).lines().count() == 1);
+    assert_eq!(other.podman(["images", "--quiet"]), "");
     assert!(text(&real, "/outcome") == "not_reached");
     // The file that fills the disk does not belong to an image.
     let outside = &list(&real, "/not_in_store")[0];

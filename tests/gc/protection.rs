@@ -20,7 +20,7 @@ use support::store::{self, Store};
 fn request(store: &Store) -> ScanRequest {
     ScanRequest {
         graphroots: vec![store.root().to_path_buf()],
-        runroot: Some(store.runroot()),
+        runroots: vec![store.runroot()],
         measure: Measure::RecordsAndMounts,
         ..ScanRequest::of(Sysroot::live())
     }

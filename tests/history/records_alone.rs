@@ -24,7 +24,7 @@ fn scan(graphroot: &Path, runroot: &Path, measure: Measure) -> Scan {
     let request = ScanRequest {
         environment: Environment::of_process(&sysroot),
         graphroots: vec![graphroot.to_path_buf()],
-        runroot: Some(runroot.to_path_buf()),
+        runroots: vec![runroot.to_path_buf()],
         measure,
         ..ScanRequest::of(sysroot)
     };

@@ -40,7 +40,7 @@ impl Configured {
     fn configure(&self, more: &str) {
         let (root, run) = (self.store.root(), self.store.runroot());
         let config = format!(
-            "state_dir = {:?}\n[stores]\ngraphroot = [{root:?}]\nrunroot = {run:?}\n{more}",
+            "state_dir = {:?}\n[stores]\ngraphroot = [{root:?}]\nrunroot = [{run:?}]\n{more}",
             self.state()
         );
         std::fs::write(self.config(), config).unwrap();

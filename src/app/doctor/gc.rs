@@ -1,11 +1,15 @@
-//! Foresees whether a run of `gc` would be refused.
+//! Foresees whether a run of `gc` would be refused, and which timer empties each store.
 
 use super::check::{Check, Status};
 use super::node::Node;
 use super::{configuration, static_pods};
+use crate::execute::by_store::Way;
+use crate::model::Store;
+use crate::model::text::display::shell_word;
+use crate::node::timers::{self, GC, OF_USER, TimerState};
+use crate::services::paths::owners_store;
 use crate::services::policy_context;
-use crate::services::reach::Reach;
-use crate::services::store_editing;
+use crate::stores::containers_storage::config::users_stores;
 
 /// Returns true if a run is refused because of the configuration, the records, the static pods or the declared set of
 /// images, which other checks report.
@@ -20,9 +24,7 @@ fn is_refused_by_files(node: &Node<'_>) -> bool {
 
 /// Asks, as a run does, the runtime and the editors of the stores; reasons that another check reports are left out.
 pub(super) fn refusals(node: &Node<'_>) -> Vec<Check> {
-    let Some(scan) = node.scan().filter(|_| !node.is_foreign()) else { return Vec::new() };
-    let editors = store_editing::editors(node.request, scan);
-    let reach = Reach::ask(node.request, node.config, scan, &editors);
+    let Some(reach) = node.reach() else { return Vec::new() };
     let is_reported = node.runtime.chosen.iter().any(|check| check.status >= Status::Warning);
     let is_refused_by_files = is_refused_by_files(node);
     // Quadlets and the runtimes' settings have no check of their own.
@@ -40,4 +42,54 @@ pub(super) fn refusals(node: &Node<'_>) -> Vec<Check> {
             format!("no reason was found for which `{}` would be refused now", reach.command()),
         )],
     }
+}
+
+/// Names the timer that empties each store with images.
+pub(super) fn stores(node: &Node<'_>) -> Vec<Check> {
+    let (Some(scan), Some(reach)) = (node.scan(), node.reach()) else { return Vec::new() };
+    let inventory = &scan.inventory;
+    let stores = inventory.stores.iter().enumerate().filter(|(position, store)| {
+        !store.read_only && inventory.images.iter().any(|image| image.store.get() == *position)
+    });
+    let is_on = node.gc_timer().as_ref().is_ok_and(|timer| timer.state == TimerState::Enabled);
+    let has_cron = timers::cron(&node.stores.sysroot, "gc").is_ok_and(|job| job.is_some());
+    let caller = node.stores.environment.uid;
+    let checks = stores.filter_map(|(position, store)| {
+        let root = node.shown(&store.root);
+        let user = match caller {
+            0 => owners_store(scan, position.into()).user,
+            uid => Some(scan.sysroot.user_name(uid)),
+        };
+        Some(match (reach.ways.get(position)?, user) {
+            (Way::Direct, Some(user)) => of_user(node, store, &user),
+            (Way::Closed(_), Some(user)) if caller == 0 => of_user(node, store, &user),
+            (Way::Cri | Way::Direct, _) if is_on || has_cron => {
+                let how = reach.way(position.into());
+                let by = if is_on { GC } else { "the cron job for gc" };
+                Check::ok(root, format!("{by} empties it: images are {how}"))
+            }
+            (Way::Cri | Way::Direct, _) => Check::note(root, "no timer empties it"),
+            (Way::Closed(why), _) => Check::note(root, format!("no timer empties it: {why}")),
+        })
+    });
+    checks.collect()
+}
+
+/// Names the timer of the user who owns a store.
+fn of_user(node: &Node<'_>, store: &Store, user: &str) -> Check {
+    let (sysroot, root) = (&node.stores.sysroot, node.shown(&store.root));
+    let users = users_stores(sysroot, &node.stores.environment);
+    let mut configs = users.into_iter().filter(|user| {
+        let mut graphroots = user.stores.iter().filter_map(|own| sysroot.resolve(&own.graphroot).ok());
+        graphroots.any(|graphroot| graphroot == store.root)
+    });
+    if !configs.next().is_some_and(|owner| timers::is_on_for(sysroot, &owner.config)) {
+        let enable = format!("as {user}: systemctl --user enable --now {OF_USER}");
+        return Check::note(root, format!("no timer empties it; `{enable}` turns it on"));
+    }
+    if !timers::lingers(sysroot, user) {
+        let message = format!("{OF_USER} of {user} empties it, but only while {user} is logged in");
+        return Check::warning(root, message, format!("loginctl enable-linger {}", shell_word(user)));
+    }
+    Check::ok(root, format!("{OF_USER} of {user} empties it"))
 }

@@ -29,7 +29,7 @@ use node::Node;
 type CheckRow = (&'static str, fn(&Node<'_>) -> Vec<Check>);
 
 /// All checks, in the order of the output. `docs/doctor.md` describes each of them.
-const CHECKS: [CheckRow; 34] = [
+const CHECKS: [CheckRow; 35] = [
     ("configuration", configuration::files),
     ("patterns", configuration::patterns),
     ("references-file", configuration::references),
@@ -63,6 +63,7 @@ const CHECKS: [CheckRow; 34] = [
     ("reserve", state_directory::reserve_files),
     ("scan-timer", timers::scan),
     ("gc-timer", timers::gc),
+    ("store-timer", gc::stores),
     ("hold", timers::holds),
 ];
 

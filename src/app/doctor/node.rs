@@ -22,7 +22,9 @@ use crate::policy::thresholds::Disk;
 use crate::services::database::{self, Database};
 use crate::services::error::Error;
 use crate::services::protect;
+use crate::services::reach::Reach;
 use crate::services::request::Request;
+use crate::services::store_editing;
 use crate::stores::{self, Measure, Scan, ScanRequest};
 use crate::sys::processes::Processes;
 
@@ -45,6 +47,7 @@ pub(super) struct Node<'a> {
     scan_timer: OnceCell<TimerRead>,
     gc_timer: OnceCell<TimerRead>,
     static_pods: OnceCell<Option<Result<StaticPods, Unreadable>>>,
+    reach: OnceCell<Option<Reach>>,
 }
 
 type TimerRead = Result<Timer, (PathBuf, io::Error)>;
@@ -99,6 +102,7 @@ impl<'a> Node<'a> {
             scan_timer: OnceCell::new(),
             gc_timer: OnceCell::new(),
             static_pods: OnceCell::new(),
+            reach: OnceCell::new(),
             stores,
         })
     }
@@ -145,6 +149,16 @@ impl<'a> Node<'a> {
 
     pub(super) fn gc_timer(&self) -> &TimerRead {
         self.gc_timer.get_or_init(|| timers::read(&self.stores.sysroot, GC))
+    }
+
+    /// Returns what a run of `gc` can delete now; `None` if the stores cannot be read, or belong to another node.
+    pub(super) fn reach(&self) -> Option<&Reach> {
+        let asked = self.reach.get_or_init(|| {
+            let scan = self.scan().filter(|_| !self.is_foreign())?;
+            let editors = store_editing::editors(self.request, scan);
+            Some(Reach::ask(self.request, self.config, scan, &editors))
+        });
+        asked.as_ref()
     }
 
     /// Returns the static pods; `None` if their images are not protected.

@@ -5,6 +5,8 @@
 use std::borrow::Cow;
 
 use super::{Gc, GcResult, Work, refuse_part, refused_plan, without};
+use crate::config::Via;
+use crate::execute::by_store::Way;
 use crate::execute::editors::Editors;
 use crate::execute::measure::SettlePatience;
 use crate::execute::{self, Gauges, PreconditionError, Run, images};
@@ -30,7 +32,7 @@ impl Gc<'_> {
         work: &Work,
         deleter: &mut Deleter,
     ) -> Result<GcResult, Error> {
-        let Work { scanned, editors, config, stores, containers, leaks, resumed, .. } = work;
+        let Work { scanned, editors, config, stores, containers, leaks, resumed, refused, .. } = work;
         let mut context = NodeContext::new(self.gc_request.request, &scanned.state, config, stores.clone());
         if let Some((_, plan)) = containers {
             context.releases(&scanned.scan.inventory, plan);
@@ -39,6 +41,7 @@ impl Gc<'_> {
         let beginning = Beginning {
             policy: Some(self.policy()),
             via: self.via,
+            edited: planned.stores_by(&Way::Direct),
             plan: &planned.plan,
             usage_before_percent: usage_before(planned),
         };
@@ -65,12 +68,13 @@ impl Gc<'_> {
         if let Err(why) = leaks {
             refuse_part(&mut plan, why);
         }
+        plan.prepend(refused.clone().unwrap_or_default());
         if !resumed.problems.is_empty() {
             plan.problems.extend(resumed.problems.iter().cloned());
             plan.outcome = OutcomeKind::Failed;
         }
-        by_hand::advise(&mut plan, self.gc_request.request, config, &scan, self.via);
-        if matches!(deleter, Deleter::Cri(_)) {
+        by_hand::advise(&mut plan, self.gc_request.request, config, &scan, &planned.stores_by(&Way::Cri));
+        if deleter.cri.is_some() {
             ask_again(&mut plan);
         }
         let outcome = run.finish(plan, before);
@@ -90,6 +94,7 @@ impl Gc<'_> {
             events,
             exit,
             findings: self.findings(scanned),
+            stores: planned.stores.clone(),
             hints: self.hints(&outcome.plan, &scan, &work.named),
             absent: work.named.absent.clone(),
             outside,
@@ -118,7 +123,7 @@ impl Gc<'_> {
             let plan = execute::leaks::run(run, &steps, editors, config.leaks.min_age);
             earlier_parts.push(locks_once(plan));
         }
-        if let (Some((containers, _)), Deleter::Cri(remover)) = (containers, &*deleter) {
+        if let (Some((containers, _)), Some(remover)) = (containers, &deleter.cri) {
             let plan = containers.by(remover, stores).run(run, scan)?;
             // The images of the deleted containers are not in use any more.
             if !plan.steps.is_empty() {
@@ -126,11 +131,10 @@ impl Gc<'_> {
             }
             earlier_parts.push(plan);
         }
-        let mut direct = None;
-        let remover = deleter.remover(editors, &mut direct);
+        let mut remover = deleter.remover(editors);
         // The earlier parts may have changed the facts.
         let planned = facts.as_ref().filter(|_| earlier_parts.is_empty());
-        let mut plan = images::run(run, scan, context, self.task(&named.images), remover, planned)?;
+        let mut plan = images::run(run, scan, context, self.task(&named.images), &mut remover, planned)?;
         self.forget_left_out(&mut plan);
         Ok(plan)
     }
@@ -142,9 +146,9 @@ impl Gc<'_> {
         if !is_needed || is_requested() {
             return;
         }
-        match deleter {
-            Deleter::Cri(remover) => reserve::prepare(remover.reserve_file()),
-            Deleter::Direct(_) => editors.make_reserve_files(),
+        reserve::prepare(deleter.cri.as_ref().and_then(|remover| remover.reserve_file()));
+        if self.via != Via::Cri {
+            editors.make_reserve_files();
         }
     }
 }

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use super::report::thresholds;
 use super::rm::{self, NamedImages};
 use crate::config::{Config, Via};
+use crate::execute::by_store::Way;
 use crate::execute::editors::Editors;
 use crate::execute::{ImageFacts, PreconditionError};
 use crate::history::runs::{Command, Event};
@@ -20,7 +21,7 @@ use crate::model::deletion::outcome::{Outcome, OutcomeKind};
 use crate::model::deletion::plan::{FilesystemPlan, PassEnd, Phase, Plan, Problem, TargetKind, freed_on};
 use crate::model::refs::Refs;
 use crate::model::space::{BytesAndInodes, Measured};
-use crate::model::{Finding, ImageIx, StoreId};
+use crate::model::{FilesystemIx, Finding, ImageIx, StoreId};
 use crate::policy::compare::{Comparison, kubelet_policy};
 use crate::policy::kubelet::KubeletPolicy;
 use crate::policy::leaks::{LeakPlan, LeakRequest};
@@ -51,8 +52,11 @@ pub struct GcResult {
     pub dry_run: bool,
     /// `None` if the run was refused before it began.
     pub policy: Option<PolicyKind>,
-    /// The way of deletion that was used; [`Via::Auto`] if the run was refused before it was chosen.
+    /// The way of deletion that was used; [`Via::Auto`] if that depends on the store, or if the run was refused before it
+    /// was chosen.
     pub via: Via,
+    /// The stores from which images can be deleted, each with its way.
+    pub stores: Vec<StoreWay>,
     /// The plan; after a run, as it was carried out.
     pub plan: Plan,
     /// Result of the run; `None`: nothing was done.
@@ -84,6 +88,24 @@ pub struct GcResult {
     pub resumed: usize,
 }
 
+/// A store with its way of deletion.
+#[derive(Clone, Debug)]
+pub struct StoreWay {
+    pub id: StoreId,
+    pub filesystem: FilesystemIx,
+    pub way: Way,
+    /// Other way to delete images that are out of reach there, as a clause; empty if none is known.
+    pub remedy: String,
+}
+
+impl GcResult {
+    /// Returns the stores with this way.
+    fn stores_by(&self, way: &Way) -> Vec<StoreId> {
+        let stores = self.stores.iter().filter(|store| store.way == *way);
+        stores.map(|store| store.id.clone()).collect()
+    }
+}
+
 /// The plan of a run, ready to be carried out.
 #[derive(Debug)]
 pub struct Planned {
@@ -100,7 +122,10 @@ struct Work {
     editors: Editors,
     config: Config,
     stores: stores::ScanRequest,
+    /// The images that `rm` names.
     named: NamedImages,
+    /// Refusal for the stores of a runtime that should answer and does not.
+    refused: Option<Plan>,
     containers: Option<(Containers, Plan)>,
     /// `Err`: the reason for which no leak may be deleted.
     leaks: Result<Option<LeakPlan>, String>,
@@ -206,6 +231,7 @@ impl<'a> Gc<'a> {
             dry_run: true,
             policy: None,
             via: self.via,
+            stores: Vec::new(),
             plan,
             outcome: None,
             before: Vec::new(),
@@ -230,8 +256,11 @@ impl<'a> Gc<'a> {
         self.resumed > 0
     }
 
+    /// Chooses the runtime, the editor, or both.
     fn choose_deleter(&mut self) -> Result<Deleter, Error> {
         let deleter = Deleter::choose(&self.gc_request)?;
+        let needs_runtime = self.kubelet.is_some() || self.gc_request.is_for_runtime();
+        let deleter = if needs_runtime { deleter.into_answering()? } else { deleter };
         self.via = deleter.via();
         check_only(&self.gc_request, self.via)?;
         if self.kubelet.is_some() && self.via == Via::Direct {
@@ -350,6 +379,21 @@ impl<'a> Gc<'a> {
     }
 }
 
+/// The stores of a scan from which images can be deleted.
+fn stores_with_ways(scan: &Scan, ways: Vec<Way>) -> Vec<StoreWay> {
+    let inventory = &scan.inventory;
+    let stores = inventory.stores.iter().zip(ways).enumerate().filter(|(_, (store, _))| !store.read_only);
+    let stores = stores.map(|(position, (store, way))| {
+        let mut out_of_reach = inventory.out_of_reach.keys();
+        let first = out_of_reach.find(|image_ix| inventory[**image_ix].store.get() == position);
+        let remedy = first.map(|image_ix| diagnosis::remedy_out_of_reach(scan, *image_ix));
+        let remedy = remedy.filter(|_| matches!(way, Way::Closed(_))).unwrap_or_default();
+        StoreWay { id: StoreId::of(store), filesystem: store.filesystem, way, remedy }
+    });
+    stores.collect()
+}
+
+/// Refuses containers and logs if images are deleted directly.
 fn check_only(gc_request: &GcRequest<'_>, via: Via) -> Result<(), Error> {
     let Selection::Gc { only, .. } = &gc_request.selection else { return Ok(()) };
     if via != Via::Direct || !(only.contains(&Only::Containers) || only.contains(&Only::Logs)) {

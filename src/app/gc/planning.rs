@@ -1,13 +1,15 @@
 //! The plan of a run: a scan, then containers and leaks, then images as they will be after those deletions.
 
-use super::{Gc, Planned, Work, refuse_part, without};
+use super::{Gc, Planned, Work, refuse_part, stores_with_ways, without};
 use crate::app::gc::GcResult;
 use crate::app::rm::{self, NamedImages};
+use crate::config::Via;
+use crate::execute::by_store::Way;
 use crate::execute::editors::Editors;
 use crate::execute::{self, ImageFacts, PolicyContext, PreconditionError, images};
 use crate::model::deletion::plan::{Gain, Plan, TargetKind, sum};
 use crate::model::space::Measured;
-use crate::model::{ImageIx, OutcomeKind};
+use crate::model::{ImageIx, Inventory, OutcomeKind};
 use crate::policy::compare::Comparison;
 use crate::policy::space::Targets;
 use crate::services::by_hand;
@@ -49,10 +51,11 @@ impl Gc<'_> {
     /// Scans, reads the protections of images, plans, and adds advice.
     pub(super) fn make_plan(&mut self) -> Result<Planned, Error> {
         let mut deleter = self.choose_deleter()?;
-        let mut work = self.gather(&deleter)?;
+        let mut work = self.gather(&mut deleter)?;
         self.resumed += work.resumed.objects;
-        let (WholePlan { plan, believed_bytes, before }, comparison, facts) =
+        let (WholePlan { plan, believed_bytes, before }, comparison, (facts, ways)) =
             self.plan_all(&work, &mut deleter)?;
+        self.via = via_of(self.via, &work.scanned.scan.inventory, &ways);
         if self.gc_request.is_gc() {
             let GcRequest { request, config, .. } = self.gc_request;
             let closed = reach::closed_stores(&work.scanned.scan.inventory, &work.editors);
@@ -66,6 +69,7 @@ impl Gc<'_> {
             believed_bytes,
             before,
             comparison,
+            stores: stores_with_ways(&work.scanned.scan, ways),
             never_pulled: work.scanned.scan.inventory.never_pulled(),
             absent: work.named.absent.clone(),
             ..self.unexecuted(plan)
@@ -83,7 +87,9 @@ impl Gc<'_> {
         let scan_then = work.containers.as_ref().map(|(_, plan)| without(scan, plan));
         result.stopped = self.stopped(&result.plan, scan_then.as_ref().unwrap_or(scan));
         if self.gc_request.dry_run {
-            by_hand::advise(&mut result.plan, self.gc_request.request, &work.config, scan, self.via);
+            let (request, config) = (self.gc_request.request, &work.config);
+            let of_runtime = result.stores_by(&Way::Cri);
+            by_hand::advise(&mut result.plan, request, config, scan, &of_runtime);
             result.hints = self.hints(&result.plan, scan, &work.named);
             (result.outside, result.inode_uses) = self.outside(&result.plan, scan, &work, &result.stopped);
         }
@@ -113,10 +119,7 @@ impl Gc<'_> {
         self.check_records(&scanned)?;
         let dir = &scanned.state.directory.dir;
         let editors = Editors::of(&scanned.scan, dir, request.trust_pid_namespace);
-        if let Deleter::Direct(owners) = deleter {
-            store_editing::check_namespace(request)?;
-            store_editing::check(owners, &scanned.scan.inventory, &editors)?;
-        }
+        deleter.check(request, &scanned.scan.inventory, &editors)?;
         // If a person is asked, the run is locked, and killed runs are finished, only after the answer.
         let resumed = if self.command_run.is_locked() {
             store_editing::finish_killed_runs(request, &editors, &scanned.state.begun)
@@ -127,7 +130,8 @@ impl Gc<'_> {
         Ok((scanned, editors, resumed))
     }
 
-    fn gather(&self, deleter: &Deleter) -> Result<Work, Error> {
+    /// Collects the input of a plan.
+    fn gather(&self, deleter: &mut Deleter) -> Result<Work, Error> {
         let GcRequest { request, selection, .. } = &self.gc_request;
         let (scanned, editors, resumed) = self.scan_and_resume(deleter)?;
         let mut config = self.gc_request.config.clone();
@@ -140,12 +144,15 @@ impl Gc<'_> {
             Selection::Gc { only, .. } => Containers::wanted(&config, only),
             Selection::Rm { .. } => None,
         };
-        let leaks = store_editing::leaks(&self.gc_request, self.via, &config, &scanned, &editors);
+        let inventory = &scanned.scan.inventory;
+        let ways = deleter.remover(&editors).ways(inventory);
+        let leaks = store_editing::leaks(&self.gc_request, &ways, &config, &scanned, &editors);
+        let is_for_images = self.gc_request.is_gc() && !self.gc_request.leaves_out_images();
+        let refused = deleter.refused(inventory).filter(|_| is_for_images);
         let stores =
             stores::ScanRequest { labels: !config.images.protect.labels.is_empty(), ..request.stores()? };
         policy_context::protect(self.command_run.observer, &mut config, &stores)?;
         if self.gc_request.is_gc() && !self.gc_request.leaves_out_images() {
-            let inventory = &scanned.scan.inventory;
             policy_context::warn_unmatched_references(self.command_run.observer, &config, inventory);
         }
         let named = match selection {
@@ -158,13 +165,13 @@ impl Gc<'_> {
                     ) } else { error })?
             }
         };
-        let containers = match (containers, deleter) {
-            (Some(containers), Deleter::Cri(remover)) => {
+        let containers = match (containers, &deleter.cri) {
+            (Some(containers), Some(remover)) => {
                 let plan = containers.by(remover, &stores).plan(&scanned.scan)?;
                 Some((containers, plan))
             }
             // They come from the configuration: `check_only` refuses them on the command line.
-            (Some(_), Deleter::Direct(_)) => {
+            (Some(_), None) => {
                 self.command_run
                     .observer
                     .note("containers and logs are collected through the runtime only: they stay");
@@ -172,7 +179,7 @@ impl Gc<'_> {
             }
             (None, _) => None,
         };
-        Ok(Work { scanned, editors, config, stores, named, containers, leaks, facts: None, resumed })
+        Ok(Work { scanned, editors, config, stores, named, refused, containers, leaks, facts: None, resumed })
     }
 
     fn scan(&self) -> Result<ScanResult, Error> {
@@ -203,12 +210,12 @@ impl Gc<'_> {
     }
 
     /// Plans leaks, containers and images from one scan. In a dry run of the kubelet's policy, also compares both
-    /// policies. Also returns the facts about the images.
+    /// policies. Also returns the facts about the images, and the ways of the stores.
     fn plan_all(
         &mut self,
         work: &Work,
         deleter: &mut Deleter,
-    ) -> Result<(WholePlan, Option<Comparison>, ImageFacts), Error> {
+    ) -> Result<(WholePlan, Option<Comparison>, (ImageFacts, Vec<Way>)), Error> {
         let scan = &work.scanned.scan;
         let mut context =
             NodeContext::new(self.gc_request.request, &work.scanned.state, &work.config, work.stores.clone());
@@ -219,8 +226,10 @@ impl Gc<'_> {
         });
         let scan_then = without_containers.as_ref().unwrap_or(scan);
         let facts_of = context.read_facts(None);
-        let facts = ImageFacts::of_remover(scan, &work.stores, deleter.remover(&work.editors, &mut None))?
-            .with(facts_of(&scan_then.inventory));
+        let mut remover = deleter.remover(&work.editors);
+        let facts = ImageFacts::of_remover(scan, &work.stores, &mut remover)?;
+        let facts = facts.with(facts_of(&scan_then.inventory));
+        let ways = remover.ways(&scan.inventory);
         let freed_before = work.freed_before_images();
         let images = ImagesThen { scan: scan_then, context: &context, facts: &facts, freed_before };
         let mut whole = self.plan_once(work, &images)?;
@@ -231,7 +240,7 @@ impl Gc<'_> {
             whole = self.plan_once(work, &images)?;
         }
         let comparison = self.kubelet.and_then(|policy| images::side_by_side(scan, &context, &facts, policy));
-        Ok((whole, comparison, facts))
+        Ok((whole, comparison, (facts, ways)))
     }
 
     /// Plans leaks, containers and images, in this order, by what the filesystems report now.
@@ -254,6 +263,7 @@ impl Gc<'_> {
             Ok(_) => {}
             Err(why) => refuse_part(plan, why),
         }
+        plan.prepend(work.refused.clone().unwrap_or_default());
         Ok(whole)
     }
 
@@ -270,6 +280,12 @@ impl Gc<'_> {
         let (plan, report, before) = execute::kubelet::plan(freed_before, scan, *context, facts, policy)?;
         Ok(WholePlan { plan, believed_bytes: Some(report.freed.freed_bytes), before })
     }
+}
+
+/// Returns the way of a run whose stores have these ways. Stores without images do not count.
+fn via_of(chosen: Via, inventory: &Inventory, ways: &[Way]) -> Via {
+    let is_edited = inventory.images.iter().any(|image| ways[image.store.get()] == Way::Direct);
+    if chosen == Via::Auto && !is_edited { Via::Cri } else { chosen }
 }
 
 impl Work {

@@ -34,9 +34,9 @@ pub struct GlobalFlags {
     #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
     pub graphroot: Vec<PathBuf>,
 
-    /// The runroot that belongs to the graphroot
+    /// The runroot that belongs to the graphroot; with several, once for each --graphroot, in order
     #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
-    pub runroot: Option<PathBuf>,
+    pub runroot: Vec<PathBuf>,
 
     /// Read this containerd root and no other store; may be repeated
     #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]

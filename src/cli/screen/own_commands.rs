@@ -47,6 +47,13 @@ impl StoreFlag {
         Self::new(name, &path.to_string_lossy())
     }
 
+    /// Returns true if a command has the flag with this value.
+    fn is_in(&self, command: &str, notation: Notation) -> bool {
+        let text = self.text(notation);
+        let mut rests = command.split(text.as_str()).skip(1);
+        rests.any(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
+    }
+
     fn text(&self, notation: Notation) -> String {
         let text = format!(" --{} {}", self.name, self.word);
         match notation {
@@ -128,12 +135,13 @@ impl StoreFlags {
         let names_store = STORES.iter().any(|name| has_flag(&words, name));
         // A command may name one of the stores of this invocation: it then needs what belongs to that store.
         let stores = self.flags.iter().filter(|flag| STORES.contains(&flag.name));
-        let names_ours = stores.map(|flag| flag.text(notation)).any(|text| {
-            let mut rests = command.split(text.as_str()).skip(1);
-            rests.any(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
-        });
+        let names_ours = stores.into_iter().any(|flag| flag.is_in(command, notation));
         let lacks = self.flags.iter().filter(|flag| match flag.name {
             "graphroot" | "containerd-root" => !names_store,
+            "runroot" if names_store => {
+                !has_flag(&words, "runroot")
+                    && self.graphroot_of(flag).is_some_and(|graphroot| graphroot.is_in(command, notation))
+            }
             "runroot" | "cri-endpoint" => (!names_store || names_ours) && !has_flag(&words, flag.name),
             name => !of_user && !has_flag(&words, name),
         });
@@ -142,6 +150,13 @@ impl StoreFlags {
             .map(|flag| flag.text(notation))
             .chain(socket.then(|| " --cri-endpoint URI".to_owned()))
             .collect()
+    }
+
+    /// Returns the graphroot that a runroot belongs to.
+    fn graphroot_of(&self, runroot: &StoreFlag) -> Option<&StoreFlag> {
+        let mut runroots = self.flags.iter().filter(|flag| flag.name == "runroot");
+        let position = runroots.position(|flag| std::ptr::eq(flag, runroot))?;
+        self.flags.iter().filter(|flag| flag.name == "graphroot").nth(position)
     }
 
     /// Returns a writer that adds the flags to the commands of a JSON document with line breaks.

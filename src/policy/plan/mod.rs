@@ -104,7 +104,7 @@ impl<'a> Planner<'a> {
         let is_request = named.is_some();
         let order = named.unwrap_or_else(|| order(&input, &states));
         let rank = ranks(&order, states.len());
-        let reachable = reachable_filesystems(&input);
+        let reachable = judged_filesystems(&input, &states, is_request);
         let filesystems = reachable.into_iter().map(FilesystemPlan::new).collect();
         Self {
             input,
@@ -678,8 +678,8 @@ fn check_filesystem(
     Ok(space)
 }
 
-/// Returns the candidates in order: longest idle first, then first detected first, then most exclusive bytes first,
-/// then by store and id.
+/// Returns the candidates in order: those that can be pulled again before those that were never pulled, then longest
+/// idle first, then first detected first, then most exclusive bytes first, then by store and id.
 fn order(input: &Input<'_>, states: &[ImageState]) -> Vec<ImageIx> {
     let images = (0..).map(ImageIx::from).zip(states);
     let mut keyed: Vec<_> = images
@@ -689,6 +689,7 @@ fn order(input: &Input<'_>, states: &[ImageState]) -> Vec<ImageIx> {
             let image = &input.inventory[ix];
             let exclusive = input.refs.sizes(input.inventory, Root::Image(ix)).exclusive.frees_bytes;
             let key = (
+                image.origin.may_lack_a_registry() && !image.names.is_empty(),
                 ages.map(Ages::idle_since),
                 ages.map(|ages| ages.first_detected),
                 std::cmp::Reverse(exclusive),
@@ -718,14 +719,20 @@ fn max_ages(input: &Input<'_>) -> Vec<Option<SignedDuration>> {
 }
 
 /// Returns the filesystems on which something could be deleted: those of the images that the backend can delete,
-/// even if a rule keeps them. On other filesystems a run cannot change the usage, and would miss its threshold
-/// every time. If no image is in reach, returns that of the first store.
-fn reachable_filesystems(input: &Input<'_>) -> Vec<FilesystemIx> {
+/// even if a rule keeps them, and for a policy those of unused images that only another user or program can delete. On
+/// other filesystems no deletion of images changes the usage, and a run would miss its threshold every time. If there is
+/// no such image, returns that of the first store.
+fn judged_filesystems(input: &Input<'_>, states: &[ImageState], is_request: bool) -> Vec<FilesystemIx> {
     let inventory = input.inventory;
     let mut reachable = Vec::new();
     for (ix, image) in (0..).map(ImageIx::from).zip(&inventory.images) {
         let store = &inventory[image.store];
-        if store.read_only || input.facts(ix).is_some_and(|known| known.out_of_reach.is_some()) {
+        let is_only_out_of_reach = match &states[ix.get()] {
+            ImageState::Kept(ruling) => ruling.rule == Rule::OutOfReach && !is_request,
+            _ => false,
+        };
+        let is_out_of_reach = input.facts(ix).is_some_and(|known| known.out_of_reach.is_some());
+        if store.read_only || is_out_of_reach && !is_only_out_of_reach {
             continue;
         }
         reachable.push(store.filesystem);

@@ -539,9 +539,9 @@ fn each_filesystem_is_judged_alone() {
     assert_eq!(world.plan(&[space(500), space(0)]).2.outcome, OutcomeKind::NotNeeded);
 }
 
-/// A rootless store on its own full filesystem does not concern the runtime.
+/// A rootless store on its own full filesystem: root deletes nothing there, but must not call that done.
 #[test]
-fn only_filesystems_with_reachable_images_are_judged() {
+fn only_filesystems_with_deletable_images_are_judged() {
     let nodes = vec![node(0, 300, &[]), node(1, 300, &[])];
     let mut world = World::new(nodes, vec![image("system", &[0]), image("rootless", &[1])], percent(75, 70));
     world.inventory.stores[1].read_only = false;
@@ -555,9 +555,14 @@ fn only_filesystems_with_reachable_images_are_judged() {
     let (deleted, kept, plan) = world.plan(&[space(200), space(0)]);
     assert_eq!(
         (deleted.as_slice(), judged(&plan), plan.outcome),
-        (&["system".to_owned()][..], vec![0], OutcomeKind::Reached)
+        (&["system".to_owned()][..], vec![0, 1], OutcomeKind::NotReached)
     );
     assert_eq!(kept, [("rootless".into(), Rule::OutOfReach)]);
+    assert_eq!(world.plan(&[space(200), space(900)]).2.outcome, OutcomeKind::Reached);
+    // What is in use there, its user cannot delete either.
+    world.facts[1].used_by = vec!["a container".into()];
+    let (_, _, plan) = world.plan(&[space(200), space(0)]);
+    assert_eq!((judged(&plan), plan.outcome), (vec![0], OutcomeKind::Reached));
     // A rule may release its images tomorrow: their filesystem is short all the same.
     world.facts[0].pinned_by = vec!["a pin".into()];
     assert_eq!(world.plan(&[space(200), space(0)]).2.outcome, OutcomeKind::NotReached);

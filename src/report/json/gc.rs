@@ -8,9 +8,11 @@ use serde::Serialize;
 use super::DeletionDoc;
 use super::deletion::mount;
 use super::parts::{DocumentKind, Header};
-use crate::app::gc::GcResult;
+use crate::app::gc::{GcResult, StoreWay};
 use crate::config::Via;
+use crate::execute::by_store::Way;
 use crate::history::runs::{Command, Event};
+use crate::model::Finding;
 use crate::model::deletion::outcome::{Outcome, OutcomeKind};
 use crate::model::deletion::plan::{
     FilesystemPlan, Kept, PassEnd, Problem, Step, Target, TargetKind, Trigger, apply,
@@ -18,7 +20,6 @@ use crate::model::deletion::plan::{
 use crate::model::rules::Rule;
 use crate::model::space::{Measured, Started};
 use crate::model::text::display::two_decimals;
-use crate::model::{Finding, Plan};
 use crate::policy::PolicyKind;
 use crate::policy::compare::Comparison;
 use crate::policy::thresholds::Counted;
@@ -38,8 +39,11 @@ pub struct GcDoc {
     pub dry_run: bool,
     /// `exact` or `kubelet`; null for `rm`, and for a run that was refused before it began.
     pub policy: Option<PolicyKind>,
-    /// `cri` or `direct`; `auto` if the run was refused before the backend was chosen.
+    /// `cri` or `direct`; `auto` if both are used (`stores` has the way of each), or if the run was refused before the
+    /// backend was chosen.
     pub via: Via,
+    /// Stores from which images can be deleted, each with its way; empty if the run was refused before it began.
+    pub stores: Vec<GcStoreDoc>,
     /// Number of images, layers, containers and temporary files whose deletion a killed run had begun and
     /// this run finished first.
     pub resumed: usize,
@@ -94,6 +98,24 @@ pub struct GcDoc {
     pub comparison: Vec<ComparisonDoc>,
     /// Files that could not be read, and records that contradict each other.
     pub warnings: Vec<Finding>,
+}
+
+/// Store with its way of deletion.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct GcStoreDoc {
+    /// Root of the store.
+    pub root: String,
+    /// Storage driver; empty for containerd.
+    pub driver: String,
+    /// Mount point of its filesystem.
+    pub mount: String,
+    /// `cri` or `direct`; null if this run deletes nothing there.
+    pub via: Option<Via>,
+    /// Reason for which nothing is deleted there; null if images can be deleted.
+    pub why: Option<String>,
+    /// Other way to delete the images there, with its command; null if none is known or needed.
+    pub remedy: Option<String>,
 }
 
 /// Filesystem with its targets and their outcome.
@@ -202,6 +224,9 @@ pub struct KeptDoc {
     /// Command that explains it.
     #[serde(skip)]
     pub explain: String,
+    /// Position of its store in the document, if nothing is deleted there.
+    #[serde(skip)]
+    pub closed_store: Option<usize>,
 }
 
 /// Both policies on one filesystem.
@@ -259,6 +284,7 @@ pub fn gc(result: &GcResult) -> GcDoc {
         dry_run: result.dry_run,
         policy: result.policy,
         via: result.via,
+        stores: result.stores.iter().map(|store| gc_store(&plan.mounts, store)).collect(),
         resumed: result.resumed,
         trigger: plan.trigger,
         usage_before_percent: shown.as_ref().and_then(|filesystem| filesystem.usage_before_percent),
@@ -278,7 +304,7 @@ pub fn gc(result: &GcResult) -> GcDoc {
             .kept
             .iter()
             .filter(|kept| kept.target.kind != TargetKind::Leak)
-            .map(|object| kept(plan, object))
+            .map(|object| kept(result, object))
             .collect(),
         errors: plan.problems.clone(),
         events: result.events.clone(),
@@ -316,7 +342,26 @@ fn inode_use(inode_use: &InodeUse) -> InodeUseDoc {
     }
 }
 
-fn kept(plan: &Plan, kept: &Kept) -> KeptDoc {
+fn gc_store(mounts: &[PathBuf], store: &StoreWay) -> GcStoreDoc {
+    let (via, why) = match &store.way {
+        Way::Cri => (Some(Via::Cri), None),
+        Way::Direct => (Some(Via::Direct), None),
+        Way::Closed(why) => (None, Some(why.clone())),
+    };
+    GcStoreDoc {
+        root: store.id.root().to_string_lossy().into_owned(),
+        driver: store.id.driver().to_owned(),
+        mount: mount(mounts, store.filesystem),
+        via,
+        why,
+        remedy: Some(store.remedy.clone()).filter(|remedy| !remedy.is_empty()),
+    }
+}
+
+fn kept(result: &GcResult, kept: &Kept) -> KeptDoc {
+    let closed_store = result.stores.iter().position(|store| {
+        matches!(store.way, Way::Closed(_)) && kept.target.store.as_ref() == Some(&store.id)
+    });
     KeptDoc {
         kind: kept.target.kind,
         id: kept.target.id.clone(),
@@ -326,7 +371,8 @@ fn kept(plan: &Plan, kept: &Kept) -> KeptDoc {
         since_run_began: kept.since_run_began,
         frees_bytes: kept.frees_bytes,
         until: kept.until,
-        explain: plan.explain_command(&kept.target),
+        explain: result.plan.explain_command(&kept.target),
+        closed_store,
     }
 }
 

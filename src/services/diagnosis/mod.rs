@@ -16,7 +16,7 @@ mod summary;
 mod tests;
 
 pub use advice::{Advice, AdvisedStep, advice};
-pub use causes::causes;
+pub use causes::{causes, remedy_out_of_reach};
 pub use context::Context;
 pub use holders::{DeletedBy, HeldImage, RemovableContainer, StoppedHolders, StoppedRemoval, removal_of};
 pub use outside_causes::hidden;

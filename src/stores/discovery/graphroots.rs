@@ -94,7 +94,7 @@ pub(crate) fn find(request: &ScanRequest) -> Result<ReadStores, ScanError> {
         graphroots.findings.push(Finding::new(path, message));
     }
     let requested = stores.len();
-    let mut all = [stores, others].concat();
+    let mut all = [with_runroots(request, stores), others].concat();
     let bootc = bootc(request);
     if request.environment.uid == 0 {
         // Quadlets name it on podman's command line, which no configuration contains. Only root can read it.
@@ -168,6 +168,18 @@ fn placed_owner(request: &ScanRequest, store: &StoreConfig) -> u32 {
     opened.next().map_or(0, |root| root.owner())
 }
 
+/// Replaces the configured runroots of the requested stores by those that the request names.
+fn with_runroots(request: &ScanRequest, mut stores: Vec<StoreConfig>) -> Vec<StoreConfig> {
+    for (position, store) in stores.iter_mut().enumerate() {
+        let position = if request.graphroots.is_empty() { 0 } else { position };
+        if let Some(runroot) = request.runroots.get(position) {
+            store.runroot.clone_from(runroot);
+            store.other_runroots.clear();
+        }
+    }
+    stores
+}
+
 /// Returns the needs of other stores, and those outside all records, for the store at `places`. Read right before a
 /// deletion; the result contains the files to watch for changes.
 #[must_use]
@@ -189,7 +201,7 @@ pub fn outside(request: &ScanRequest, places: &StorePlaces) -> OutsideNeeds {
         imagestore: places.imagestores.first().map(|path| path.to_path_buf()),
         ..StoreConfig::default()
     };
-    let all = [vec![this], found.stores.clone(), others].concat();
+    let all = [vec![this], with_runroots(request, found.stores.clone()), others].concat();
     let written = WrittenDirectories::new(&request.sysroot, &all);
     let known = Configured { all: &all, requested: 1, written: &written };
     outside.add(WatchedFiles::beside_records(places), needs::beside(places));
@@ -246,7 +258,7 @@ pub fn has_image(request: &ScanRequest, places: &StorePlaces, id: &str) -> io::R
 /// Returns the request for a store that was not requested: flags do not apply to it.
 fn records_of_another(request: &ScanRequest, requested: &StorePlaces) -> ScanRequest {
     let graphroots = vec![requested.graphroot.to_path_buf()];
-    ScanRequest { graphroots, runroot: None, measure: Measure::RecordsAndMounts, ..request.clone() }
+    ScanRequest { graphroots, runroots: Vec::new(), measure: Measure::RecordsAndMounts, ..request.clone() }
 }
 
 /// All stores that the configuration names: first the requested ones, then the others.
@@ -483,10 +495,10 @@ impl Graphroots {
         };
         let first = store.driver.as_ref().filter(|driver| drivers.contains(driver)).or(drivers.first());
         for driver in &drivers {
-            let runroots = match &request.runroot {
-                _ if read_only => Vec::new(),
-                Some(named) => opened(request, [named]),
-                None => opened(request, std::iter::once(&store.runroot).chain(&store.other_runroots)),
+            let runroots = if read_only {
+                Vec::new()
+            } else {
+                opened(request, std::iter::once(&store.runroot).chain(&store.other_runroots))
             };
             let blind = store.transient && runroots.is_empty() && !read_only;
             let mut places = StorePlaces {
@@ -510,11 +522,10 @@ impl Graphroots {
             let watch = WatchedFiles::new(&places);
             let mut snapshot = read(&places, request).map_err(unreadable)?;
             if blind {
-                let runroot = request.runroot.as_ref().unwrap_or(&store.runroot);
                 snapshot.consistency = Consistency::Damaged;
                 let message =
                     "the store is transient and this runroot does not exist: its containers are unknown";
-                snapshot.findings.push(Finding::incomplete(runroot, message));
+                snapshot.findings.push(Finding::incomplete(&store.runroot, message));
             }
             self.stores.push(Graphroot::new(snapshot, origin.clone(), watch, Arc::clone(&self.pins)));
         }

@@ -80,7 +80,7 @@ pub fn data_dirs(request: &ScanRequest) -> Vec<DataDir> {
 #[must_use]
 pub fn directories(request: &ScanRequest) -> Vec<PathBuf> {
     let mut found = request.graphroots.clone();
-    found.extend(request.runroot.clone());
+    found.extend(request.runroots.iter().cloned());
     found.extend(request.containerd_roots.iter().cloned());
     let configured = match (request.names_stores(), request.graphroots.is_empty()) {
         (false, _) => graphroot::discover(&request.sysroot, &request.environment, &request.running).stores,

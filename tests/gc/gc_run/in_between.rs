@@ -60,8 +60,8 @@ impl Remover for Disturbed<'_> {
         self.remover.listing()
     }
 
-    fn byproduct(&self, inventory: &Inventory, refs: &Refs) -> Vec<Gain> {
-        self.remover.byproduct(inventory, refs)
+    fn byproduct(&self, target: &Target, inventory: &Inventory, refs: &Refs) -> Vec<Gain> {
+        self.remover.byproduct(target, inventory, refs)
     }
 }
 

@@ -103,7 +103,9 @@ fn kind_help(kind: Only) -> &'static str {
 
 fn remover_help(via: Via) -> &'static str {
     match via {
-        Via::Auto => "The runtime that owns a store; layersweep itself where none does, as with podman alone",
+        Via::Auto => {
+            "Each store in its way: the runtime that owns it; layersweep itself where none does, as in podman's"
+        }
         Via::Cri => "The container runtime, through its CRI socket",
         Via::Direct => "layersweep itself, in the graphroot: when no runtime can, for example on a full disk",
     }

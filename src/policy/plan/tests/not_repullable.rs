@@ -48,3 +48,14 @@ fn named_image_that_was_never_pulled_is_kept() {
         assert_eq!(rulings.iter().find(|ruling| ruling.keeps).is_some(), is_kept, "{id}");
     }
 }
+
+#[test]
+fn image_that_was_never_pulled_is_deleted_last() {
+    let mut world = ten_images();
+    world.policy.protect.not_repullable = NotRepullable::Never;
+    world.inventory.images[0].origin = Origin::new(OriginKind::Built, "evidence");
+    let (deleted, ..) = world.plan(&[space(200)]);
+    assert_eq!(deleted, ["i1", "i2", "i3", "i4"], "although it is the oldest");
+    let (deleted, ..) = world.plan(&[space(0)]);
+    assert_eq!(deleted.last().unwrap(), "i0");
+}

@@ -29,7 +29,7 @@ fn counted(document: &GcDoc) -> String {
 }
 
 pub(super) fn ending(document: &GcDoc) -> String {
-    let used = percent(document.usage_after_percent);
+    let used = used_after(document);
     let objects = counted(document);
     let (short, inodes) = (still_short(document), enough_inodes(document));
     if document.dry_run {
@@ -54,12 +54,13 @@ pub(super) fn ending(document: &GcDoc) -> String {
         0 => String::new(),
         more => format!(", and {} of other garbage", bytes(more)),
     };
+    let on = missed_on(document);
     match document.outcome {
         OutcomeKind::NotNeeded if document.resumed > 0 => "Nothing more was deleted.\n".into(),
         OutcomeKind::NotNeeded => "Nothing was deleted.\n".into(),
         OutcomeKind::Refused if document.deleted.is_empty() => "Refused: nothing was deleted.\n".into(),
         outcome => format!(
-            "{}: {objects} deleted, {} ({} predicted){byproduct}{}; {used} used{inodes} now.{short}\n",
+            "{}{on}: {objects} deleted, {} ({} predicted){byproduct}{}; {used} used{inodes} now.{short}\n",
             words(document, outcome),
             freed(document),
             bytes(document.predicted_bytes),
@@ -76,6 +77,27 @@ fn freed(document: &GcDoc) -> String {
         Some(measured) => format!("{} freed", signed_bytes(measured)),
         None => "- freed".into(),
     }
+}
+
+/// Formats the usage after the run: of each filesystem that was short of space, if there are several.
+fn used_after(document: &GcDoc) -> String {
+    let short = document.filesystems.iter().filter(|filesystem| filesystem.started.any());
+    let used = short
+        .map(|filesystem| format!("{} {}", safe(&filesystem.mount), percent(filesystem.usage_after_percent)));
+    let used: Vec<_> = used.collect();
+    if used.len() > 1 { listed(&used) } else { percent(document.usage_after_percent) }
+}
+
+/// Formats the filesystems above their low thresholds, if others have reached theirs.
+fn missed_on(document: &GcDoc) -> String {
+    let short = document.filesystems.iter().filter(|filesystem| filesystem.started.any());
+    let (missed, reached): (Vec<_>, Vec<_>) =
+        short.partition(|filesystem| filesystem.outcome == OutcomeKind::NotReached);
+    if missed.is_empty() || reached.is_empty() || document.outcome != OutcomeKind::NotReached {
+        return String::new();
+    }
+    let mounts: Vec<_> = missed.iter().map(|filesystem| safe(&filesystem.mount)).collect();
+    format!(" on {}", listed(&mounts))
 }
 
 /// Formats the bytes that the kubelet's algorithm believes that the same deletions free.

@@ -21,7 +21,10 @@ const WIDTH: usize = 80;
 
 /// Formats what a run that missed its target leaves: the images that are kept, and the other users of the disk.
 pub(super) fn missed(document: &GcDoc, screen: &Screen) -> String {
-    if document.outcome != OutcomeKind::NotReached {
+    let is_missed = document.outcome == OutcomeKind::NotReached
+        || (document.outcome == OutcomeKind::Refused
+            && document.filesystems.iter().any(|filesystem| filesystem.outcome == OutcomeKind::NotReached));
+    if !is_missed {
         return String::new();
     }
     let mut out = match document.believed_bytes {
@@ -66,12 +69,14 @@ fn remaining(document: &GcDoc, screen: &Screen) -> String {
     let images =
         document.kept.iter().filter(|kept| matches!(kept.kind, TargetKind::Image | TargetKind::Artifact));
     let mut rules: BTreeMap<Rule, Vec<&KeptDoc>> = BTreeMap::new();
-    images.for_each(|kept| rules.entry(kept.rule).or_default().push(kept));
+    let (closed, images): (Vec<_>, Vec<_>) =
+        images.partition(|kept| kept.rule == Rule::OutOfReach && kept.closed_store.is_some());
+    images.into_iter().for_each(|kept| rules.entry(kept.rule).or_default().push(kept));
     let mut rules: Vec<_> = rules.into_iter().collect();
     let bytes =
         |kept: &[&KeptDoc]| kept.iter().fold(0, |sum: u64, kept| sum.saturating_add(kept.frees_bytes));
     rules.sort_by_key(|(rule, kept)| (Reverse((bytes(kept), kept.len())), rule.as_str()));
-    let mut out = String::new();
+    let mut out = out_of_reach(document, &closed);
     for (rule, kept) in rules {
         let verb = if kept.len() == 1 { "is" } else { "are" };
         if rule == Rule::InUse {
@@ -92,6 +97,29 @@ fn remaining(document: &GcDoc, screen: &Screen) -> String {
         return "No image remains; `layersweep usage` shows what uses the disk.\n".to_owned();
     }
     out
+}
+
+/// Formats the stores in which the run deletes nothing, on filesystems that are still too full: one line for each. The
+/// errors have those that were refused.
+fn out_of_reach(document: &GcDoc, kept: &[&KeptDoc]) -> String {
+    let lines = document.stores.iter().enumerate().filter_map(|(position, store)| {
+        let here: Vec<_> = kept.iter().filter(|kept| kept.closed_store == Some(position)).collect();
+        let mut filesystems = document.filesystems.iter();
+        let is_full = filesystems.any(|filesystem| {
+            filesystem.mount == store.mount && filesystem.outcome == OutcomeKind::NotReached
+        });
+        let is_refused = document.errors.iter().any(|error| error.id.as_deref() == Some(&store.root));
+        if here.is_empty() || !is_full || is_refused {
+            return None;
+        }
+        let verb = if here.len() == 1 { "is" } else { "are" };
+        let sum = bytes(here.iter().fold(0, |sum: u64, kept| sum.saturating_add(kept.frees_bytes)));
+        let images = count(here.len(), "unused image", "unused images");
+        let root = safe(&store.root);
+        let remedy = safe(store.remedy.as_ref().or(store.why.as_ref()).map_or("", String::as_str));
+        Some(format!("{images} ({sum}) {verb} in {root}; {remedy}\n"))
+    });
+    lines.collect()
 }
 
 /// Returns the state of images that a rule keeps, as an adjective, and what ends it; `None` if the run needed nothing

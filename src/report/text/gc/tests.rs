@@ -71,6 +71,7 @@ fn kept(name: &str, rule: Rule) -> KeptDoc {
         frees_bytes: 1 << 20,
         until: None,
         explain: format!("layersweep explain {}", crate::model::text::display::short_id(&name.repeat(32))),
+        closed_store: None,
     }
 }
 
@@ -87,6 +88,7 @@ fn document() -> GcDoc {
         dry_run: false,
         policy: Some(PolicyKind::Exact),
         via: Via::Cri,
+        stores: Vec::new(),
         trigger: Trigger { space: true, age: false },
         usage_before_percent: Some(77.0),
         usage_after_percent: Some(68.0),
