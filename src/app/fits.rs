@@ -90,7 +90,7 @@ pub struct Room {
     /// Images of the request that are here, and that the command deletes unless they are pinned: now, or once they are
     /// older than the minimum age.
     pub to_pin: Vec<String>,
-    /// Whether the images fit after the plan.
+    /// True if the images fit after the plan.
     pub fit: Fit,
     /// Number of the first deletions of the plan after which that is so; `None` if they do not fit after all.
     pub enough: Option<usize>,

@@ -41,7 +41,11 @@ as_alice podman unshare sh -c 'cat "$(podman mount web)/hello"' 2>/dev/null
 [ ! -e "$orphan" ] && echo "no orphan"
 as_alice podman commit -q web localhost/more:1 >/dev/null 2>&1
 sleep 1.1
-as_alice podman unshare "$program" gc --max-age 1s $direct
+# The runtime of the node, which alice may not ask, does not use her store.
+mkdir /run/crio
+perl -MSocket -e 'socket(S, PF_UNIX, SOCK_STREAM, 0); bind(S, sockaddr_un("/run/crio/crio.sock")) or die'
+chmod 600 /run/crio/crio.sock
+as_alice podman unshare "$program" gc --max-age 1s --min-age 0s -y
 as_alice podman unshare sh -c 'cat "$(podman mount web)/hello"' 2>/dev/null
 as_alice podman images --format '{{.Repository}}' 2>/dev/null
 ls /home/alice/.local/state/layersweep
@@ -99,8 +103,6 @@ as_alice podman volume create etcd >/dev/null 2>&1
 store=/home/alice/.local/share/containers/storage
 as_alice dd if=/dev/urandom of=$store/volumes/etcd/_data/wal bs=1M count=20 status=none
 as_alice dd if=/dev/urandom of=$store/overlay/$(printf '%064d' 7)/diff/x bs=1M count=3 status=none
-id=$(as_alice podman ps -aq 2>/dev/null)
-echo "id $id"
 "$program" --state-dir /home/state report || true
 "$program" --state-dir /home/state report --format json || true
 "$program" --state-dir /home/state gc --dry-run --high 2 --low 1 || true
@@ -113,8 +115,7 @@ done
         return;
     };
     let shown = &run.stdout;
-    let id = shown.lines().find_map(|line| line.strip_prefix("id ")).unwrap();
-    assert!(shown.contains(&format!("  remove  as alice: podman rm {id}\n")), "{run:?}");
+    assert!(shown.contains("  remove  as alice: podman rm web\n"), "{run:?}");
     assert!(shown.contains("  show    as alice: podman volume inspect etcd\n"), "{run:?}");
     assert!(!shown.contains("podman --root"), "no command is root's: {run:?}");
     let removals =

@@ -91,7 +91,7 @@ fn one_run_empties_every_store() {
     };
     let dry = json(4, &["--dry-run"]);
     let shown = run(&["--dry-run"]).expect_code(4).stdout;
-    let command = "`as uid 5001: podman unshare layersweep gc --graphroot ";
+    let command = "`as uid 5001: podman unshare layersweep --runroot ";
     let lines: Vec<_> = shown.lines().filter(|line| line.contains(command)).collect();
     assert!(lines.len() == 1 && lines[0].starts_with("3 unused images ("), "{shown}");
 

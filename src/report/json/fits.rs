@@ -21,8 +21,8 @@ pub struct FitsDoc {
     pub header: Header,
     /// True if everything was read, and the layers of all images are known.
     pub complete: bool,
-    /// Whether they fit below the thresholds without a deletion: `yes` if the upper end of the estimate does, or if
-    /// nothing arrives; `probably` if the estimate does, but not its upper end; `no`. If `complete` is false, images of
+    /// Answer without a deletion: `yes` if the upper end of the estimate fits below the thresholds, or if nothing
+    /// arrives; `probably` if the estimate does, but not its upper end; `no`. If `complete` is false, images of
     /// unknown size may not fit.
     pub fits: Fit,
     /// Store that the images would be pulled into.
@@ -68,7 +68,7 @@ pub struct FitsDoc {
     pub freed_bytes: u64,
     /// Percentage that is used with the images after these deletions; null if none are needed.
     pub used_after_gc_percent: Option<f64>,
-    /// Whether the images fit after these deletions, as in `fits`; null if none are needed.
+    /// Answer after these deletions, as in `fits`; null if none are needed.
     pub fits_after_gc: Option<Fit>,
     /// Images that are kept, by rule, most first.
     pub kept: Vec<KeptByRuleDoc>,

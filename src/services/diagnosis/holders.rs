@@ -68,7 +68,7 @@ pub struct StoppedRemoval {
     pub deleted_by: DeletedBy,
     /// The containers in words.
     pub text: String,
-    /// What the command does besides freeing the own layers, in words.
+    /// Effect of the command besides freeing the own layers, in words.
     pub effect: String,
     #[serde(skip)]
     pub filesystem_ix: FilesystemIx,
@@ -231,7 +231,7 @@ fn deleted_by(inventory: &Inventory, tools: &Tools<'_>, image_ix: ImageIx) -> Op
     })
 }
 
-/// What is known of the stopped containers while the list is made.
+/// Facts about the stopped containers while the list is made.
 struct Finder<'a> {
     scan: &'a Scan,
     /// The stopped containers, each with its state.

@@ -163,7 +163,7 @@ fn divided(
     within: &dyn Fn(&Path) -> Option<PathBuf>,
 ) -> (Sizes, BytesAndInodes) {
     let mut found = Vec::new();
-    // What entries at each depth have left for the directory around them.
+    // Bytes and inodes that entries at each depth leave for the directory around them.
     let mut left: Vec<BytesAndInodes> = Vec::new();
     for Entry { path, depth, own } in entries {
         let below = left.get(depth + 1).copied().unwrap_or_default();
