@@ -288,7 +288,7 @@ fn captions_and_second_meanings_stay_few() {
     let in_thousand = 1000.0 * rebound.len() as f64 / lines as f64;
     assert!(in_thousand <= 2.0, "{in_thousand:.2} second bindings in 1,000 lines:\n{}", rebound.join("\n"));
     let twice: Vec<_> = types.iter().filter(|(_, places)| places.len() > 1).collect();
-    assert!(twice.len() <= 33, "{} names of several types: {twice:#?}", twice.len());
+    assert!(twice.len() <= 35, "{} names of several types: {twice:#?}", twice.len());
 }
 
 #[test]

@@ -78,21 +78,17 @@ fn announced_command_deletes_the_announced_images() {
     let given = [name(0), name(1), name(3)];
     assert_eq!(texts(&document, "/to_pin"), given, "{document:#}");
     let deletes = texts(&document, "/deletes");
-    assert!(deletes.len() > 1 && deletes[..2] == [imported.to_owned(), name(2)], "{document:#}");
-    assert_eq!(texts(&document, "/never_pulled"), [imported], "{document:#}");
+    // What no registry has is the last to go, however long it is unused: the others suffice.
+    assert!(deletes.len() > 1 && deletes[0] == name(2), "{document:#}");
+    assert!(!deletes.contains(&imported.to_owned()), "{document:#}");
+    assert_eq!(texts(&document, "/never_pulled"), [] as [String; 0], "{document:#}");
     assert_eq!(text(&document, "/fits_after_gc"), "yes", "{document:#}");
     let needed = number(&document, "/deletes_needed");
     assert!((1..=deletes.len() as u64).contains(&needed), "{document:#}");
     let screen = node.run(&ask).expect_code(4).stdout;
     let flags = format!(" pin add {}`: gc may delete", given.join(" "));
     assert!(screen.contains(&flags), "{screen}");
-    assert!(
-        screen.contains("% used after the pull, which fits.\n")
-            && screen.contains(&format!("\n  {imported}\n")),
-        "{screen}"
-    );
-    let screen = screen.replace('\n', " ");
-    assert!(screen.contains("1 image was built or loaded here and never pulled: perhaps"), "{screen}");
+    assert!(screen.contains("% used after the pull, which fits.\n"), "{screen}");
     node.run(&[&["pin", "add"][..], &given.each_ref().map(String::as_str)].concat()).expect_code(0);
     assert!(node.json(4, &ask)["to_pin"].as_array().unwrap().is_empty());
     // The command of the document is complete.
@@ -115,7 +111,7 @@ fn announced_command_deletes_the_announced_images() {
     for words in [
         "all images are here already, nothing is to be pulled; ",
         "% used now, above the high threshold 10%.",
-        "Nothing can be deleted to make room (`layersweep report` lists what holds the disk):",
+        " report` lists what holds the disk):",
         " by min-age until ",
     ] {
         assert!(screen.contains(words), "{words}: {screen}");
