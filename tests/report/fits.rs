@@ -112,7 +112,7 @@ fn announced_command_deletes_the_announced_images() {
         "all images are here already, nothing is to be pulled; ",
         "% used now, above the high threshold 10%.",
         " report` lists what holds the disk):",
-        " by min-age until ",
+        " by not-repullable (loaded here and never pulled",
     ] {
         assert!(screen.contains(words), "{words}: {screen}");
     }
