@@ -286,11 +286,12 @@ fn is_editable(inventory: &Inventory, store_ix: StoreIx) -> bool {
     inventory[store_ix].kind.facts().is_editable
 }
 
-/// Roots of the stores that CRI-O's configuration names; none if CRI-O has never run, since a package of podman may
-/// install its configuration.
+/// Roots of the stores that CRI-O's configuration names; none if it has none here or has never run, since a package of
+/// podman may install a configuration.
 fn crio_roots(request: &Request) -> Result<Vec<PathBuf>, Error> {
     let stores = request.stores()?;
-    Ok(if crio::has_run(&stores.sysroot) { protect::crio_stores(&stores) } else { Vec::new() })
+    let is_installed = crio::has_run(&stores.sysroot) && crio_start(&stores.sysroot).is_some();
+    Ok(if is_installed { protect::crio_stores(&stores) } else { Vec::new() })
 }
 
 /// Reads the stores' records now.
