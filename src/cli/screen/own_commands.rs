@@ -144,6 +144,8 @@ impl StoreFlags {
                 !has_flag(&words, "runroot")
                     && self.graphroot_of(flag).is_some_and(|graphroot| graphroot.is_in(command, notation))
             }
+            // The runtime does not use the store of another user.
+            "cri-endpoint" if of_user => false,
             "runroot" | "cri-endpoint" => (!names_store || names_ours) && !has_flag(&words, flag.name),
             name => !of_user && !has_flag(&words, name),
         });

@@ -108,18 +108,21 @@ fn believed(document: &GcDoc) -> String {
 }
 
 /// Returns the result of a plan in parentheses.
-fn as_planned(document: &GcDoc, outcome: OutcomeKind) -> &'static str {
-    match (document.header.kind, outcome) {
+fn as_planned(document: &GcDoc, outcome: OutcomeKind) -> String {
+    let words = match (document.header.kind, outcome) {
         (_, OutcomeKind::Failed) => " (not all of it can be deleted: see the errors)",
         (_, OutcomeKind::Refused) => " (the rest is refused)",
         (_, OutcomeKind::NotReached) if is_reached_for_bytes(document) => {
             " (reaches the low threshold for bytes only)"
         }
         (_, OutcomeKind::NotReached) if lacks_inodes_alone(document) => " (does not free enough inodes)",
-        (_, OutcomeKind::NotReached) => " (does NOT reach the low threshold)",
+        (_, OutcomeKind::NotReached) => {
+            return format!(" (does NOT reach the low threshold{})", missed_on(document));
+        }
         (_, OutcomeKind::Reached) if document.trigger.space => " (reaches the low threshold)",
         _ => "",
-    }
+    };
+    words.to_owned()
 }
 
 /// Returns true if the targets were missed for inodes alone.
