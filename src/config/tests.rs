@@ -100,6 +100,10 @@ fn flags_win_over_files() {
         let error = load("precedence", &[flag("images.high_percent", "--high", text)]).unwrap_err();
         assert_eq!(error.to_string(), message);
     }
+    // The default high threshold, in place of the one that was not read, contradicts nothing.
+    let both = [flag("images.high_percent", "--high", "89.5"), flag("images.low_percent", "--low", "89")];
+    let error = load("precedence", &both).unwrap_err();
+    assert_eq!(error.to_string(), "--high: \"89.5\" is not a whole number from 0 to 100");
 }
 
 #[test]
@@ -301,7 +305,7 @@ fn origins_name_line_and_flag() {
         ("images.min_free", "\"off\""),
         ("images.min_age", "\"10m\""),
         ("stores.graphroot", "[\"/team-b\"]"),
-        ("stores.runroot", "[]"),
+        ("stores.runroot", "null"),
         ("protect.labels", "[\"keep\",\"tier=base\"]"),
     ] {
         let key = keys::KEYS.iter().find(|known| known.name == key).unwrap();
