@@ -128,7 +128,6 @@ fn by_podman(context: &Context<'_>, store: StoreIx, images: &[ImageIx], cause: C
 }
 
 /// Returns the remedy for images that are out of reach for the same reason as `image`.
-#[must_use]
 pub fn remedy_out_of_reach(scan: &Scan, image_ix: ImageIx) -> String {
     let inventory = &scan.inventory;
     let image = &inventory[image_ix];
@@ -140,9 +139,6 @@ pub fn remedy_out_of_reach(scan: &Scan, image_ix: ImageIx) -> String {
         None if inventory.removal_by_ctr(image_ix).is_some() => {
             let image = shell_reference(&image.id);
             format!("`layersweep explain {image}` names the command that removes such an image")
-        }
-        None if is_podmans(inventory, image.store) => {
-            format!("`{} image rm NAME` deletes one", owners_store(scan, image.store).tool("podman"))
         }
         None if inventory.closed_stores.contains(&image.store) => {
             let command = owners_store(scan, image.store).gc_of_user();
