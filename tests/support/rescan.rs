@@ -49,7 +49,7 @@ impl Scanner {
             environment: Environment::of_process(&sysroot),
             graphroots,
             containerd_roots,
-            runroot,
+            runroots: runroot.into_iter().collect(),
             ..ScanRequest::of(sysroot)
         };
         let state = tempfile::tempdir().expect("making a state directory");
