@@ -22,7 +22,6 @@ pub enum ScanSource {
     Now,
     /// A kept scan: its name as the user typed it, and as parsed.
     Kept(String, ScanName),
-    /// A scan that was read from a file.
     Read(ComparedScan),
 }
 
@@ -86,10 +85,9 @@ fn obtain(
     database.read(|connection| history::load(connection, found))
 }
 
-/// Makes a scan, which is not kept.
 fn now(request: &Request, observer: &dyn Observer) -> Result<ComparedScan, Error> {
     let scan = scan::scan(request, observer)?.scan;
-    Ok(ComparedScan { id: "now".into(), taken_at: scan.taken_at, summary: kept_scans::of(&scan) })
+    Ok(ComparedScan { id: "now".into(), taken_at: scan.taken_at, summary: kept_scans::of(request, &scan) })
 }
 
 /// Scans, and compares with the last kept scan that had begun at the time `since`, or else with the oldest.
@@ -100,8 +98,7 @@ pub fn since(request: &Request, observer: &dyn Observer, since: Timestamp) -> Re
     let database = Database::open(request, Access::Read)?.warn(observer);
     let kept = database.read(history::all)?;
     let begun = history::find(&kept, &ScanName::At(since)).ok();
-    let found = begun.or_else(|| kept.iter().min_by_key(|scan| scan.at));
-    let found = found.ok_or_else(|| {
+    let found = begun.or_else(|| kept.iter().min_by_key(|scan| scan.at)).ok_or_else(|| {
         if database.unreadable {
             Error::failed("the records cannot be read, so what grew is unknown")
                 .hint("`layersweep doctor` shows what is wrong with them")

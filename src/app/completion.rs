@@ -4,12 +4,9 @@ use crate::history::{Access, known, pins};
 use crate::services::database::Database;
 use crate::services::request::Request;
 
-/// Kind of names to complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Candidates {
-    /// Names of the images of the last scan.
     Images,
-    /// Patterns of the keep-list.
     Pins,
 }
 
@@ -18,17 +15,18 @@ pub enum Candidates {
 #[must_use]
 pub fn candidates(request: &Request, kind: Candidates) -> Vec<String> {
     let Ok(database) = Database::open(request, Access::Read) else { return Vec::new() };
-    let found = database.read(|connection| {
-        Ok(match kind {
-            Candidates::Images => {
-                known::images(connection)?.all().flat_map(|life| life.names.clone()).collect()
-            }
-            Candidates::Pins => {
-                pins::list(connection)?.into_iter().map(|pin| pin.pattern).collect::<Vec<_>>()
-            }
+    let mut found = database
+        .read(|connection| {
+            Ok(match kind {
+                Candidates::Images => {
+                    known::images(connection)?.all().flat_map(|life| life.names.clone()).collect()
+                }
+                Candidates::Pins => {
+                    pins::list(connection)?.into_iter().map(|pin| pin.pattern).collect::<Vec<_>>()
+                }
+            })
         })
-    });
-    let mut found = found.unwrap_or_default();
+        .unwrap_or_default();
     found.retain(|name| is_harmless(name));
     found.sort_unstable();
     found.dedup();

@@ -19,7 +19,7 @@ use crate::model::{
 use crate::policy::Policy;
 use crate::policy::image_rules::ImageRule;
 use crate::services::containers::Containers;
-use crate::services::diagnosis;
+use crate::services::diagnosis::{self, StoppedHolders};
 use crate::services::error::Error;
 use crate::services::observer::{Audience, Observer};
 use crate::services::paths::owners_store;
@@ -32,27 +32,24 @@ use crate::services::state::{self, Purpose};
 use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};
 
-/// All that is known of an object or path.
 #[derive(Debug)]
 pub struct Explanation {
-    /// The scan that contains it.
     pub result: ScanResult,
     /// The object; `None` for the path of a store or of a file outside the stores.
     pub subject: Option<Subject>,
-    /// Owners of the files at and below a path.
     pub owned: Option<Owned>,
     /// The container, if only podman's database knows it.
     pub lost_container: Option<LostContainer>,
-    /// More facts, if the object is an image.
     pub image: Option<ImageExplanation>,
     /// Plan of a collection, if the object is a container and a runtime answered.
     pub containers: Option<Plan>,
     /// Other images that the records know by the reference; the latest first. Without an object, the answer.
     pub absent: Vec<AbsentImage>,
-    /// The volume of podman that contains the path.
     pub volume: Option<VolumeExplanation>,
     /// Command for the container, if it does not run.
     pub removal: Option<PrintedCommand>,
+    /// Stopped containers that alone use the image, or the stopped container.
+    pub stopped: StoppedHolders,
 }
 
 impl Explanation {
@@ -67,6 +64,7 @@ impl Explanation {
             absent: Vec::new(),
             volume: None,
             removal: None,
+            stopped: StoppedHolders::default(),
         }
     }
 }
@@ -88,7 +86,6 @@ pub struct VolumeExplanation {
 pub struct AbsentImage {
     pub story: Story,
     pub presence: Presence,
-    /// Names that it has now, if it is there.
     pub names_now: Vec<String>,
 }
 
@@ -109,7 +106,6 @@ impl AbsentImage {
 }
 
 names! {
-    /// Presence of an image of the records in its store.
     Presence {
         /// The store was read in full and does not have it.
         Absent = "absent",
@@ -120,18 +116,13 @@ names! {
     }
 }
 
-/// Facts about an image.
 #[derive(Debug)]
 pub struct ImageExplanation {
     /// Stays of the image in the store, with the present one if that is recorded.
     pub story: Story,
-    /// Ages that the configuration sets for it.
     pub limits: AgeLimits,
-    /// Result of every rule.
     pub rulings: Vec<Ruling>,
-    /// Plan of a collection.
     pub plan: Plan,
-    /// Command that deletes images on this node.
     pub reach: Reach,
 }
 
@@ -221,10 +212,37 @@ pub fn explain(
         Some(Subject::Container(container_ix)) => diagnosis::removal_of(&result.scan, container_ix),
         _ => None,
     };
-    Ok(Explanation { subject, owned, image, containers, absent, volume, removal, ..Explanation::of(result) })
+    let stopped = stopped(&result.scan, subject);
+    Ok(Explanation {
+        subject,
+        owned,
+        image,
+        containers,
+        absent,
+        volume,
+        removal,
+        stopped,
+        ..Explanation::of(result)
+    })
 }
 
-/// Scans, and measures what is at and below a path.
+/// Returns the stopped containers that alone use an image, or the container if it is stopped.
+fn stopped(scan: &Scan, subject: Option<Subject>) -> StoppedHolders {
+    let holders = match subject {
+        Some(Subject::Image(image_ix)) => {
+            let containers = scan.inventory.containers.iter().enumerate();
+            let users = containers.filter(|(_, container)| container.uses(image_ix));
+            let users: Vec<_> = users.map(|(position, _)| position.into()).collect();
+            let holders = StoppedHolders::of(scan, &users);
+            let id = &scan.inventory[image_ix].id;
+            Some(holders).filter(|holders| holders.keeps(id))
+        }
+        Some(Subject::Container(container_ix)) => Some(StoppedHolders::of(scan, &[container_ix])),
+        _ => None,
+    };
+    holders.unwrap_or_default()
+}
+
 fn by_path(
     request: &Request,
     observer: &dyn Observer,
@@ -241,7 +259,6 @@ fn by_path(
     Ok((result, subject, Some(owned)))
 }
 
-/// Returns the path of the volume of podman with this name.
 fn volume_path(scan: &Scan, name: &str) -> Option<PathBuf> {
     let mut stores = scan.inventory.volumes.iter();
     stores.find_map(|(store, volumes)| {
@@ -261,7 +278,6 @@ fn volume_directory(scan: &Scan, store: StoreIx, volume: &Volume) -> Option<Path
     Some(PathBuf::from(scan.sysroot.shown(&layer.path)))
 }
 
-/// Returns the volume of podman that contains a path of the node.
 fn volume(scan: &Scan, path: &Path) -> Option<VolumeExplanation> {
     scan.inventory.volumes.iter().find_map(|(store, volumes)| {
         let graphroot = PathBuf::from(scan.sysroot.shown(&scan.inventory[*store].root));
@@ -285,7 +301,6 @@ fn is_of_volumes(scan: &Scan, subject: Subject) -> bool {
     node.kind == NodeKind::Other && node.path.starts_with(scan.inventory[node.store].root.join("volumes"))
 }
 
-/// Returns the other images of the records that had the name of an image.
 fn namesakes(result: &ScanResult, reference: &str, image_ix: ImageIx) -> Result<Vec<AbsentImage>, Error> {
     let (id, stories) = (&result.scan.inventory[image_ix].id, result.state.stories(reference)?);
     let others =

@@ -3,14 +3,17 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::config::Config;
-use crate::model::arrival::{self, Arrival, KnownLayer, Ratio, StoreContents};
+use crate::model::arrival::{
+    self, Arrival, Compression, Estimate, KnownImage, KnownLayer, NodeContents, Sizes, WantedLayers,
+};
 use crate::model::deletion::plan::{Target, freed_on};
 use crate::model::rules::Rule;
-use crate::model::space::{Measured, Space};
+use crate::model::space::{InvalidStats, Measured, Space};
+use crate::model::text::names::names;
 use crate::model::text::reference::{self, bare_id};
-use crate::model::{FilesystemIx, Image, ImageIx, Inventory, NodeKind, Plan, StoreIx};
+use crate::model::{FilesystemIx, Image, ImageIx, Inventory, LayerBlob, Node, NodeKind, Plan, StoreIx};
 use crate::node::image_lists::WantedImage;
-use crate::policy::{Input, Targets, Task, Thresholds, plan};
+use crate::policy::{FreeFloor, Input, Targets, Task, Thresholds, plan};
 use crate::services::error::{Error, Exit};
 use crate::services::observer::Observer;
 use crate::services::policy_context;
@@ -19,17 +22,62 @@ use crate::services::request::Request;
 use crate::services::scan::{self, ScanOptions, ScanResult};
 use crate::services::state::Purpose;
 
-/// Knowledge of an image that may come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Coming {
-    /// The store has it.
     Here,
-    /// Its layers are known.
     Arrives(Arrival),
     /// It is an index of manifests: the digest of that of this node's platform, if there is one.
     Index(Option<String>),
     /// Only its name is known. `no_such_file`: it may be meant for a file.
-    Unknown { no_such_file: bool },
+    Unknown {
+        no_such_file: bool,
+    },
+}
+
+names! {
+    /// Answer to the question whether the images fit below the thresholds without a deletion.
+    Fit {
+        /// The upper end of the estimate fits, or nothing arrives.
+        Yes = "yes",
+        /// The estimate fits, but not its upper end.
+        Probably = "probably",
+        No = "no",
+    }
+}
+
+/// Numbers of a filesystem with the images, by the estimate and its ends.
+#[derive(Clone, Copy, Debug)]
+pub struct SpaceThen {
+    pub low: Space,
+    pub middle: Space,
+    pub high: Space,
+}
+
+impl SpaceThen {
+    fn new(now: Space, bytes: &Estimate) -> Self {
+        Self { low: now.lost(bytes.low), middle: now.lost(bytes.middle), high: now.lost(bytes.high) }
+    }
+
+    fn gained(self, bytes: u64) -> Self {
+        Self {
+            low: self.low.gained(bytes, 0),
+            middle: self.middle.gained(bytes, 0),
+            high: self.high.gained(bytes, 0),
+        }
+    }
+
+    /// Returns whether the filesystem stays below its thresholds.
+    ///
+    /// # Errors
+    /// If the numbers are invalid.
+    fn fit(&self, targets: &Targets, now: &Space) -> Result<Fit, InvalidStats> {
+        for (then, fit) in [(&self.high, Fit::Yes), (&self.middle, Fit::Probably)] {
+            if !targets.start(then)?.any() && then.owed_bytes <= now.owed_bytes {
+                return Ok(fit);
+            }
+        }
+        Ok(Fit::No)
+    }
 }
 
 /// Deletions that make room for the images.
@@ -42,42 +90,47 @@ pub struct Room {
     /// Images of the request that are here, and that the command deletes unless they are pinned: now, or once they are
     /// older than the minimum age.
     pub to_pin: Vec<String>,
-    /// Number of the first deletions of the plan after which the images fit; `None` if they do not fit after all.
+    /// True if the images fit after the plan.
+    pub fit: Fit,
+    /// Number of the first deletions of the plan after which that is so; `None` if they do not fit after all.
     pub enough: Option<usize>,
     /// Images that the plan deletes and that were never pulled.
     pub never_pulled: Vec<String>,
     /// Bytes that the plan frees on the filesystem.
     pub freed_bytes: u64,
     /// Numbers of the filesystem after the plan, with the images.
-    pub then: Space,
+    pub then: SpaceThen,
 }
 
-/// Result of `fits`.
+impl Coming {
+    fn arrival(&self) -> Option<&Arrival> {
+        match self {
+            Self::Arrives(arrival) => Some(arrival),
+            Self::Here | Self::Index(_) | Self::Unknown { .. } => None,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Fits {
     pub result: ScanResult,
     /// Store that the images would be pulled into.
     pub store: StoreIx,
-    /// Each image, in the order of the request.
     pub images: Vec<(String, Coming)>,
-    pub ratio: Ratio,
     /// Sum over the images.
     pub total: Arrival,
-    /// Numbers of the store's filesystem now, and with the images.
     pub now: Space,
-    pub then: Space,
-    /// Nothing arrives, or the filesystem stays below its thresholds without a deletion.
-    pub fits: bool,
-    /// Deletions that would make room; `None` if the filesystem stays below its thresholds.
+    pub then: SpaceThen,
+    pub fit: Fit,
+    /// Deletions that would make room; `None` if the filesystem surely stays below its thresholds.
     pub room: Option<Room>,
-    /// Reason why no run of `gc` could begin now.
     pub gc_refused: Option<String>,
 }
 
 impl Fits {
-    /// Returns the exit code: 4 if the images do not fit, 3 if it is not known of all of them.
+    /// Returns the exit code: 4 if the images do not surely fit, 3 if the layers of some are unknown.
     pub fn exit(&self) -> Exit {
-        if !self.fits {
+        if self.fit != Fit::Yes {
             Exit::NotReached
         } else if self.unknown() > 0 {
             Exit::Incomplete
@@ -86,13 +139,11 @@ impl Fits {
         }
     }
 
-    /// Returns the number of images whose layers are unknown.
     pub fn unknown(&self) -> usize {
         let is_unknown = |coming: &Coming| matches!(coming, Coming::Unknown { .. } | Coming::Index(_));
         self.images.iter().filter(|(_, coming)| is_unknown(coming)).count()
     }
 
-    /// Returns the filesystem of the store.
     pub fn filesystem(&self) -> FilesystemIx {
         let inventory = &self.result.scan.inventory;
         inventory[self.store].filesystem
@@ -116,10 +167,17 @@ pub fn fits(
     let store = store_of_pulls(inventory)
         .ok_or_else(|| Error::refused("images can be pulled into none of these stores"))?;
     let contents = contents(inventory, store);
-    let ratio = Ratio::of(&contents);
+    let sizes = Sizes::of(&contents);
     let given: Vec<Option<ImageIx>> = wanted.iter().map(|image| find(inventory, store, image)).collect();
-    let layers: Vec<_> = wanted.iter().map(|image| image.layers.clone().unwrap_or_default()).collect();
-    let arrivals = arrival::arrivals(&contents, &ratio, &layers);
+    let parts: Vec<_> = wanted
+        .iter()
+        .map(|image| (image.repository.clone(), image.layers.clone().unwrap_or_default()))
+        .collect();
+    let layers: Vec<_> = parts
+        .iter()
+        .map(|(repository, layers)| WantedLayers { repository: repository.as_deref(), layers })
+        .collect();
+    let arrivals = arrival::arrivals(&contents, &sizes, &layers, &HashSet::new());
     let images: Vec<_> = wanted
         .into_iter()
         .zip(arrivals)
@@ -135,19 +193,15 @@ pub fn fits(
             (image.name, coming)
         })
         .collect();
-    let arriving = images.iter().filter_map(|(_, coming)| match coming {
-        Coming::Arrives(arrival) => Some(arrival),
-        Coming::Here | Coming::Index(_) | Coming::Unknown { .. } => None,
-    });
-    let total = arriving.fold(Arrival::default(), |sum, arrival| sum.plus(arrival));
+    let arriving: Vec<_> = images.iter().filter_map(|(_, coming)| coming.arrival()).collect();
+    let total = Arrival::total(&arriving);
     let filesystem = inventory[store].filesystem;
     let mount = &inventory[filesystem].mount;
     let invalid = |error: &dyn std::fmt::Display| Error::failed(format!("{}: {error}", mount.display()));
     let now = inventory[filesystem].space().map_err(|error| invalid(&error))?;
-    let then = now.lost(total.disk_bytes);
-    let started = config.images.targets.start(&then).map_err(|error| invalid(&error))?;
-    let stays_below = !started.any() && then.owed_bytes <= now.owed_bytes;
-    let room = if stays_below {
+    let then = SpaceThen::new(now, &total.disk);
+    let stays_below = then.fit(&config.images.targets, &now).map_err(|error| invalid(&error))?;
+    let room = if stays_below == Fit::Yes {
         None
     } else {
         Some(policy_context::with_input(
@@ -158,32 +212,20 @@ pub fn fits(
             |input, measured| {
                 // Layers that are here only with images that the plan deletes have to arrive after all.
                 let arriving = |gone: &HashSet<&str>| {
-                    let mut contents = contents.clone();
-                    let chains = inventory.images.iter().filter(|image| image.store == store);
-                    let chains = chains.zip(&mut contents.chains);
-                    chains
-                        .filter(|(image, _)| gone.contains(image.id.as_str()))
-                        .for_each(|(_, chain)| chain.clear());
-                    let arrivals = arrival::arrivals(&contents, &ratio, &layers);
+                    let arrivals = arrival::arrivals(&contents, &sizes, &layers, gone);
                     let coming = arrivals.iter().zip(&images);
-                    let coming = coming.filter(|(_, (_, coming))| matches!(coming, Coming::Arrives(_)));
-                    coming.fold(0, |sum: u64, (arrival, _)| sum.saturating_add(arrival.disk_bytes))
+                    let coming = coming.filter(|(_, (_, coming))| coming.arrival().is_some());
+                    let disks: Vec<_> = coming.map(|(arrival, _)| arrival.disk).collect();
+                    Estimate::of_images(&disks)
                 };
                 let given: Vec<_> = given.iter().flatten().copied().collect();
-                make_room(
-                    input,
-                    measured,
-                    (filesystem, now, total.disk_bytes),
-                    &given,
-                    &arriving,
-                    reach.command(),
-                )
+                make_room(input, measured, (filesystem, now, total.disk), &given, &arriving, reach.command())
             },
         )?)
     };
-    let fits = stays_below || total.disk_bytes == 0;
+    let fit = if total.new_layers == 0 { Fit::Yes } else { stays_below };
     let gc_refused = reach.refused();
-    Ok(Fits { store, images, ratio, total, now, then, fits, room, gc_refused, result })
+    Ok(Fits { store, images, total, now, then, fit, room, gc_refused, result })
 }
 
 /// Finds the threshold with which `gc` makes room for `bytes` on a filesystem, and keeps the images `given`. `arriving`
@@ -191,9 +233,9 @@ pub fn fits(
 fn make_room(
     input: Input<'_>,
     measured: &[Measured],
-    (filesystem, now, mut bytes): (FilesystemIx, Space, u64),
+    (filesystem, now, mut bytes): (FilesystemIx, Space, Estimate),
     given: &[ImageIx],
-    arriving: &dyn Fn(&HashSet<&str>) -> u64,
+    arriving: &dyn Fn(&HashSet<&str>) -> Estimate,
     command: &str,
 ) -> Room {
     /// Maximum number of plans. Each may delete layers that have to arrive again.
@@ -206,33 +248,35 @@ fn make_room(
     let mut round = 0;
     loop {
         round += 1;
-        let percent = threshold(&targets, &now, bytes);
+        let percent = threshold(&targets, &now, &bytes);
         let mut policy = input.policy.clone();
         policy.targets.used = Some(Thresholds { high: percent, low: percent });
         let unpinned = Input { policy: &policy, ..input };
         let plan = plan::plan(Input { facts: &facts, ..unpinned }, Task::Policy, measured);
         let gone = plan.steps.iter().map(|step| step.target.id.as_str()).collect();
-        let needed_bytes = arriving(&gone);
-        if needed_bytes > bytes && round < ROUNDS {
-            bytes = needed_bytes;
+        let needed = arriving(&gone);
+        if (needed.middle > bytes.middle || needed.high > bytes.high) && round < ROUNDS {
+            bytes = needed;
             continue;
         }
         let given: HashSet<_> = given.iter().map(|image_ix| input.inventory[*image_ix].id.as_str()).collect();
         let mut freed_bytes: u64 = 0;
+        let start = SpaceThen::new(now, &needed);
         let spaces: Vec<_> = plan
             .steps
             .iter()
             .map(|step| {
                 freed_bytes = freed_on(filesystem, &step.gains).bytes.saturating_add(freed_bytes);
-                now.lost(needed_bytes).gained(freed_bytes, 0)
+                start.gained(freed_bytes)
             })
             .collect();
-        let is_enough = |then: &Space| {
-            targets.start(then).is_ok_and(|started| !started.any()) && then.owed_bytes <= now.owed_bytes
-        };
+        let fits: Vec<_> = spaces.iter().map(|then| then.fit(&targets, &now).unwrap_or(Fit::No)).collect();
+        let fit = fits.last().copied().unwrap_or(Fit::No);
+        let enough = fits.iter().position(|after| *after == fit).filter(|_| fit != Fit::No);
         let Some(then) = spaces.last().copied() else {
-            let (to_pin, never_pulled, then) = (Vec::new(), Vec::new(), now.lost(needed_bytes));
-            return Room { command: None, plan, to_pin, enough: None, never_pulled, freed_bytes, then };
+            let (to_pin, never_pulled, then) = (Vec::new(), Vec::new(), start);
+            let fit = then.fit(&targets, &now).unwrap_or(Fit::No);
+            return Room { command: None, plan, to_pin, fit, enough: None, never_pulled, freed_bytes, then };
         };
         let never_pulled = input.inventory.never_pulled();
         let lost = plan.steps.iter().map(|step| &step.target).filter(|target| {
@@ -244,7 +288,8 @@ fn make_room(
         return Room {
             command: Some(format!("{command} --high {percent} --low {percent}")),
             to_pin: titles(deletable.filter(|target| given.contains(target.id.as_str()))),
-            enough: spaces.iter().position(is_enough).map(|position| position + 1),
+            fit,
+            enough: enough.map(|position| position + 1),
             never_pulled: titles(lost),
             freed_bytes,
             then,
@@ -257,21 +302,35 @@ fn titles<'a>(targets: impl Iterator<Item = &'a Target>) -> Vec<String> {
     targets.map(|target| target.title().to_owned()).collect()
 }
 
-/// Returns the percentage to which the usage has to fall now, so that after `bytes` more it is at the low threshold.
-fn threshold(targets: &Targets, now: &Space, bytes: u64) -> u8 {
-    let then = now.lost(bytes);
-    let started = targets.start(&then).unwrap_or_default();
-    let to_free = targets.wanted(started, &then).bytes.max(then.owed_bytes);
-    let taken = now.capacity_bytes - now.available_bytes;
-    let percent = u128::from(taken.saturating_sub(to_free)) * 100 / u128::from(now.capacity_bytes);
+/// Returns the percentage to which the usage has to fall now, so that it is at the low threshold after `bytes` more. If
+/// only their upper end passes the high threshold, it has to stay just below that.
+fn threshold(targets: &Targets, now: &Space, bytes: &Estimate) -> u8 {
+    let just_below = Targets {
+        used: targets.used.map(|used| Thresholds { low: used.high.saturating_sub(1), ..used }),
+        free: targets.free.map(|free| FreeFloor { until: free.start_below, ..free }),
+        ..*targets
+    };
+    let (targets, then) = match to_free(targets, &now.lost(bytes.middle)) {
+        0 => (&just_below, now.lost(bytes.high)),
+        _ => (targets, now.lost(bytes.middle)),
+    };
+    let taken = now.capacity_bytes.saturating_sub(now.available_bytes);
+    let percent =
+        u128::from(taken.saturating_sub(to_free(targets, &then))) * 100 / u128::from(now.capacity_bytes);
     u8::try_from(percent).unwrap_or(100).max(1)
+}
+
+/// Returns the bytes that are to be freed for the targets and for the bytes that are owed.
+fn to_free(targets: &Targets, then: &Space) -> u64 {
+    let started = targets.start(then).unwrap_or_default();
+    targets.wanted(started, then).bytes.max(then.owed_bytes)
 }
 
 /// Returns the store that the runtime of this node pulls into: one of a kind that only runtimes have, or else the store
 /// with the most images.
 fn store_of_pulls(inventory: &Inventory) -> Option<StoreIx> {
-    let stores = inventory.stores.iter().enumerate();
-    let stores = stores.filter(|(_, store)| !store.read_only && !store.is_of_artifacts());
+    let stores =
+        inventory.stores.iter().enumerate().filter(|(_, store)| !store.read_only && !store.is_of_artifacts());
     let best = stores.max_by_key(|(position, store)| {
         let images = inventory.images.iter().filter(|image| image.store.get() == *position);
         // Of equal stores the first one was configured for root.
@@ -280,43 +339,65 @@ fn store_of_pulls(inventory: &Inventory) -> Option<StoreIx> {
     best.map(|(position, _)| StoreIx::from(position))
 }
 
-/// Returns the layers of a store whose blobs are known.
-fn contents(inventory: &Inventory, store: StoreIx) -> StoreContents {
-    let nodes = inventory.nodes.iter().filter(|node| node.store == store);
-    let mut blobs: HashMap<&str, u64> = HashMap::new();
-    let mut layers: HashMap<&str, u64> = HashMap::new();
-    for node in nodes {
+/// Returns the images of all stores whose layers have known blobs, as they matter to the `store` that images are pulled
+/// into.
+fn contents(inventory: &Inventory, store: StoreIx) -> NodeContents {
+    let mut blobs: HashSet<&str> = HashSet::new();
+    let mut layers: HashMap<(StoreIx, &str), &Node> = HashMap::new();
+    for node in &inventory.nodes {
         match node.kind {
-            NodeKind::Blob => blobs.insert(&node.id, node.size.bytes),
-            NodeKind::Layer | NodeKind::Snapshot => layers.insert(&node.id, node.size.bytes),
-            _ => None,
-        };
-    }
-    let images: Vec<_> = inventory.images.iter().filter(|image| image.store == store).collect();
-    let foreign = images.iter().filter(|image| !is_pulled_here(image)).flat_map(|image| &image.blobs);
-    let foreign = foreign.filter(|blob| blobs.contains_key(blob.digest.as_str()));
-    let foreign = foreign.map(|blob| blob.digest.clone()).collect();
-    let chains = images.iter().map(|image| {
-        let unpacked = image.layers.iter().rev().filter_map(|layer| layers.get(layer.as_str()));
-        let unpacked: Vec<_> = unpacked.copied().collect();
-        if unpacked.len() == image.blobs.len() && is_pulled_here(image) {
-            image
-                .blobs
-                .iter()
-                .zip(unpacked)
-                .map(|(blob, bytes)| KnownLayer {
-                    digest: blob.digest.clone(),
-                    compressed_bytes: blob.compressed_bytes,
-                    bytes,
-                })
-                .collect()
-        } else {
-            Vec::new()
+            NodeKind::Blob if node.store == store => {
+                blobs.insert(&node.id);
+            }
+            NodeKind::Layer | NodeKind::Snapshot => {
+                layers.insert((node.store, &node.id), node);
+            }
+            _ => {}
         }
-    });
-    let keeps_blobs =
-        images.iter().flat_map(|image| &image.blobs).any(|blob| blobs.contains_key(blob.digest.as_str()));
-    StoreContents { chains: chains.collect(), keeps_blobs, blobs: foreign }
+    }
+    let mut contents = NodeContents::default();
+    for image in &inventory.images {
+        if image.store == store {
+            let blobs_here = image.blobs.iter().filter(|blob| blobs.contains(blob.digest.as_str()));
+            contents.keeps_blobs |= blobs_here.clone().next().is_some();
+            if !is_pulled_here(image) {
+                contents.blobs.extend(blobs_here.map(|blob| blob.digest.clone()));
+            }
+        }
+        let unpacked = image.layers.iter().rev();
+        let unpacked = unpacked.filter_map(|layer| layers.get(&(image.store, layer.as_str())));
+        let unpacked: Vec<_> = unpacked.copied().collect();
+        if unpacked.len() == image.blobs.len() && !unpacked.is_empty() {
+            let names = image.names.iter();
+            contents.images.push(KnownImage {
+                id: image.id.to_string(),
+                repositories: names
+                    .map(|name| reference::repository(&reference::normalized(name)).to_owned())
+                    .collect(),
+                layers: image
+                    .blobs
+                    .iter()
+                    .zip(unpacked)
+                    .map(|(blob, node)| known_layer(blob, node))
+                    .collect(),
+                is_here: image.store == store && is_pulled_here(image),
+            });
+        }
+    }
+    contents
+}
+
+fn known_layer(blob: &LayerBlob, node: &Node) -> KnownLayer {
+    let mut blob = blob.clone();
+    let facts = node.layer.as_ref();
+    // The manifest of an image that was loaded calls its tars compressed.
+    if facts.is_some_and(|facts| facts.diff_id.as_deref() == Some(blob.digest.as_str())) {
+        blob.compression = Compression::None;
+    }
+    let is_measured = facts.is_none_or(|facts| !facts.is_unmeasured && facts.elsewhere.is_none());
+    // Some filesystems take more for a layer than its blocks.
+    let bytes = if is_measured { node.size.bytes.max(node.size.frees_bytes) } else { 0 };
+    KnownLayer { blob, bytes }
 }
 
 /// Returns true for an image that the runtime sees: one of containerd's other namespaces is not here for CRI.
@@ -346,7 +427,6 @@ fn find(inventory: &Inventory, store: StoreIx, wanted: &WantedImage) -> Option<I
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::FreeFloor;
 
     #[test]
     fn threshold_leaves_room_for_the_images() {
@@ -366,7 +446,14 @@ mod tests {
             (None, None, 250, 75),
         ] {
             let targets = Targets { used, free, inodes: None };
-            assert_eq!(threshold(&targets, &now, bytes), expected, "{targets:?} {bytes}");
+            let exact = Estimate::exact(bytes);
+            assert_eq!(threshold(&targets, &now, &exact), expected, "{targets:?} {bytes}");
+        }
+        let targets = Targets { used, free: None, inodes: None };
+        let now = Space { available_bytes: 400, ..now };
+        for (middle, high, expected) in [(150, 900, 55), (0, 200, 54), (0, 100, 60)] {
+            let bytes = Estimate { low: 0, middle, high };
+            assert_eq!(threshold(&targets, &now, &bytes), expected, "{bytes:?}");
         }
     }
 }

@@ -35,12 +35,10 @@ pub struct HistoryOrigin {
 }
 
 impl HistoryOrigin {
-    /// Returns the source for facts from an open database.
     pub fn of(database: &Database, since: Option<Timestamp>, unsaved: HashSet<String>) -> Self {
         Self { database: database.path(), complete: !database.unreadable, since, unsaved }
     }
 
-    /// Returns the exit code of a command that shows these facts.
     pub fn exit(&self) -> Exit {
         if self.complete { Exit::Done } else { Exit::Incomplete }
     }
@@ -51,13 +49,11 @@ pub struct PastRuns {
     pub origin: HistoryOrigin,
     /// Runs, the newest first.
     pub runs: Vec<RunRow>,
-    /// More runs exist than the query allows.
     pub more: bool,
     /// Runs that are not listed because they did nothing.
     pub quiet: Quiet,
 }
 
-/// Images that a reference names or named, and the runs that deleted them.
 #[derive(Clone, Debug)]
 pub struct PastImages {
     pub runs: PastRuns,
@@ -65,7 +61,6 @@ pub struct PastImages {
     pub stories: Vec<Story>,
 }
 
-/// Images that a run deleted.
 #[derive(Clone, Debug)]
 pub struct Repull {
     pub origin: HistoryOrigin,
@@ -86,17 +81,14 @@ impl Repull {
     }
 }
 
-/// Past usage of the filesystems.
 #[derive(Clone, Debug)]
 pub struct PastUsage {
     pub origin: HistoryOrigin,
-    /// Readings of each filesystem.
     pub series: Vec<Series>,
     /// Runs that deleted something in the same time.
     pub runs: Vec<RunRow>,
 }
 
-/// Scans that `diff` can compare.
 #[derive(Debug)]
 pub struct KeptScans {
     pub origin: HistoryOrigin,
@@ -232,8 +224,10 @@ pub fn past_usage(
     if request.sysroot.is_none() {
         let mounts = series.iter().map(|series| Path::new(&series.filesystem.mount));
         // A filesystem that is not mounted now has no present reading.
-        let present = mounts.filter_map(|mount| disk::filesystem::of(mount).ok());
-        let present: Vec<_> = present.map(|(filesystem, _)| filesystem).collect();
+        let present: Vec<_> = mounts
+            .filter_map(|mount| disk::filesystem::of(mount).ok())
+            .map(|(filesystem, _)| filesystem)
+            .collect();
         usage::add_present(&mut series, Timestamp::now(), &present);
     }
     Ok(PastUsage { origin: HistoryOrigin::of(&database, since, unsaved), series, runs })

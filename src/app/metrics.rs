@@ -16,39 +16,30 @@ use crate::services::forecast;
 use crate::services::observer::{Audience, Observer};
 use crate::services::request::Request;
 
-/// Content of all metrics.
 #[derive(Clone, Debug)]
 pub struct MetricsData {
-    /// Version of the program.
     pub version: &'static str,
-    /// Figures from the database.
     pub remembered: Remembered,
     /// Present usage of the filesystem of each store of [`Remembered::stores`]; `None` if it cannot be read.
     pub filesystems: Vec<Option<Filesystem>>,
-    /// Forecast for each of these filesystems.
     pub forecasts: Vec<Option<Forecast>>,
-    /// Configured targets of `gc`.
     pub targets: Targets,
     /// Reserve files of the stores, each with its bytes; 0 if it does not exist.
     pub reserve_files: Vec<(PathBuf, u64)>,
     pub database: DatabaseState,
 }
 
-/// Figures from the database.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Remembered {
-    /// Stores, with the figures of their last scans.
     pub stores: Vec<StoreFigures>,
     /// Largest images; each has its own metric.
     pub biggest: Vec<BigImage>,
     /// Sums over all runs. `None` if they cannot be read: there is no metric then, because 0 would look like a
     /// counter reset.
     pub counters: Option<Vec<Counter>>,
-    /// The last run of each command.
     pub last_runs: Vec<LastRun>,
 }
 
-/// Health and size of the database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatabaseState {
     /// The database can be read and is not damaged.
@@ -61,24 +52,22 @@ pub struct DatabaseState {
     pub waiting: Option<u64>,
 }
 
-/// The metrics, and the problems of their sources.
 #[derive(Debug)]
 pub struct Gathered {
     pub facts: MetricsData,
     degraded: Vec<Degraded>,
     warnings: Vec<SaveWarning>,
-    /// Number of stores whose figures cannot be read.
     unreadable_stores: usize,
     /// The database exists and cannot be read.
     unreadable: bool,
     dir: PathBuf,
 }
 
-/// Maximum numbers of objects with a metric of their own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Named {
     pub images: u16,
     pub namespaces: usize,
+    pub places: usize,
 }
 
 /// Reads the content of the metrics.
@@ -95,6 +84,8 @@ pub fn gather(request: &Request, targets: Targets, named: Named) -> Result<Gathe
             if named.namespaces > 0 {
                 store.figures.namespaces = figures::largest_namespaces(namespaces, named.namespaces);
             }
+            let places = std::mem::take(&mut store.figures.places);
+            store.figures.places = figures::largest_places(places, named.places);
         }
         let remembered = Remembered {
             stores: all.stores,
@@ -124,9 +115,10 @@ pub fn gather(request: &Request, targets: Targets, named: Named) -> Result<Gathe
     };
     // Without the store's filesystem, the metrics are made on another system, such as in a pod.
     let stores = remembered.stores.iter().zip(&filesystems).filter(|(_, filesystem)| filesystem.is_some());
-    let reserve_files = stores.flat_map(|(store, _)| &store.figures.reserve_files);
-    let reserve_files =
-        reserve_files.filter_map(|path| Some((path.clone(), ReserveFile::at(path)?.taken_bytes()))).collect();
+    let reserve_files = stores
+        .flat_map(|(store, _)| &store.figures.reserve_files)
+        .filter_map(|path| Some((path.clone(), ReserveFile::at(path)?.taken_bytes())))
+        .collect();
     let facts = MetricsData {
         version: env!("CARGO_PKG_VERSION"),
         remembered,
@@ -141,7 +133,6 @@ pub fn gather(request: &Request, targets: Targets, named: Named) -> Result<Gathe
 }
 
 impl Gathered {
-    /// Roots of the stores that were scanned.
     pub fn stores(&self) -> impl Iterator<Item = &Path> {
         self.facts.remembered.stores.iter().map(|store| store.key.root())
     }

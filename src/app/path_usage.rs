@@ -16,7 +16,6 @@ use crate::stores::lookup::Located;
 use crate::stores::other_usage::{self, BytesBelow, OutsideUse};
 use crate::sys::mounts;
 
-/// Bytes at and below a path, by owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owned {
     /// The path as the node itself names it.
@@ -26,14 +25,14 @@ pub struct Owned {
     pub bytes: u64,
     /// Sum of the rows: files and directories, hard links counted once.
     pub inodes: u64,
-    pub rows: Vec<Row>,
+    pub rows: Vec<OwnerRow>,
     /// Mount points below the path of filesystems with their own blocks.
     pub other_filesystems: Vec<String>,
 }
 
 /// Bytes and inodes of one owner, not both 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct OwnerRow {
     pub owner: Owner,
     pub bytes: u64,
     pub inodes: u64,
@@ -97,33 +96,34 @@ fn mounted_below(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns the rows of the stores: images, the largest first, and one row for each kind of other data.
-fn of_stores(BytesBelow { inventory, refs, .. }: &BytesBelow) -> Vec<Row> {
+fn of_stores(BytesBelow { inventory, refs, .. }: &BytesBelow) -> Vec<OwnerRow> {
     let fair = refs::fair(inventory, refs, |node| inventory[node].size.bytes);
     let inodes = refs::fair(inventory, refs, |node| inventory[node].size.inodes);
     let images = (0..inventory.images.len()).map(ImageIx::from);
-    let rows = images.map(|ix| Row {
-        owner: Owner::Image(ix),
-        bytes: fair.of_image(ix),
-        inodes: inodes.of_image(ix),
-    });
-    let mut rows: Vec<_> = rows.collect();
+    let mut rows: Vec<_> = images
+        .map(|ix| OwnerRow { owner: Owner::Image(ix), bytes: fair.of_image(ix), inodes: inodes.of_image(ix) })
+        .collect();
     rows.sort_by_key(|row| Reverse(row.bytes));
     for kind in [LineKind::ContainersRunning, LineKind::ContainersExited, LineKind::ContainersOther] {
         let containers = (0..inventory.containers.len()).map(ContainerIx::from);
         let of_kind = containers.filter(|ix| LineKind::of_container(inventory[*ix].state) == kind);
-        let shares = of_kind.map(|ix| (fair.of_container(ix), inodes.of_container(ix)));
-        let shares: Vec<_> = shares.filter(|(bytes, _)| *bytes > 0).collect();
-        rows.push(Row {
+        let shares: Vec<_> = of_kind
+            .map(|ix| (fair.of_container(ix), inodes.of_container(ix)))
+            .filter(|(bytes, _)| *bytes > 0)
+            .collect();
+        rows.push(OwnerRow {
             owner: Owner::Store(kind, Some(shares.len())),
             bytes: shares.iter().map(|(bytes, _)| bytes).sum(),
             inodes: shares.iter().map(|(_, inodes)| inodes).sum(),
         });
     }
-    let leaks = (0..inventory.leaks.len()).map(LeakIx::from).filter(|ix| {
-        let mut nodes = refs.reach(Root::Leak(*ix)).iter();
-        nodes.any(|node| inventory[*node].size.bytes > 0 && refs.refcount(*node) == 0)
-    });
-    let leaks = leaks.count();
+    let leaks = (0..inventory.leaks.len())
+        .map(LeakIx::from)
+        .filter(|ix| {
+            let mut nodes = refs.reach(Root::Leak(*ix)).iter();
+            nodes.any(|node| inventory[*node].size.bytes > 0 && refs.refcount(*node) == 0)
+        })
+        .count();
     type Closing = (LineKind, Option<usize>, fn(&Fair) -> u64);
     let closing: [Closing; 4] = [
         (LineKind::BuildCache, None, |fair| fair.build_cache),
@@ -131,7 +131,7 @@ fn of_stores(BytesBelow { inventory, refs, .. }: &BytesBelow) -> Vec<Row> {
         (LineKind::Metadata, None, |fair| fair.metadata),
         (LineKind::Other, None, |fair| fair.other),
     ];
-    rows.extend(closing.map(|(kind, count, of)| Row {
+    rows.extend(closing.map(|(kind, count, of)| OwnerRow {
         owner: Owner::Store(kind, count),
         bytes: of(&fair),
         inodes: of(&inodes),
@@ -141,7 +141,7 @@ fn of_stores(BytesBelow { inventory, refs, .. }: &BytesBelow) -> Vec<Row> {
 
 /// Returns the rows of data outside the stores: the largest by name, then the rest with the entry of the directory
 /// itself. `shown` converts a path to the name that the node itself uses.
-fn of_outside(uses: &[OutsideUse], located: &Located, shown: &dyn Fn(&Path) -> String) -> Vec<Row> {
+fn of_outside(uses: &[OutsideUse], located: &Located, shown: &dyn Fn(&Path) -> String) -> Vec<OwnerRow> {
     /// Maximum number of rows with a name; a few more if they have the most inodes.
     const NAMED: usize = 20;
     /// Number of the entries with the most inodes that get a row in any case.
@@ -158,7 +158,7 @@ fn of_outside(uses: &[OutsideUse], located: &Located, shown: &dyn Fn(&Path) -> S
     let named = named.into_iter().map(|use_| {
         let part = diagnosis::of_use(use_.kind, &use_.path, use_.holder.as_deref(), use_.bytes, shown);
         let part = Part { inodes: use_.inodes, ..part };
-        Row { bytes: part.bytes, inodes: part.inodes, owner: Owner::Outside(part) }
+        OwnerRow { bytes: part.bytes, inodes: part.inodes, owner: Owner::Outside(part) }
     });
-    named.chain([Row { owner: Owner::Rest, bytes: rest.0, inodes: rest.1 }]).collect()
+    named.chain([OwnerRow { owner: Owner::Rest, bytes: rest.0, inodes: rest.1 }]).collect()
 }

@@ -53,7 +53,6 @@ impl PinList {
         })
     }
 
-    /// Returns the exit code of a command that shows the list.
     pub fn exit(&self) -> Exit {
         if self.complete { Exit::Done } else { Exit::Incomplete }
     }
@@ -84,8 +83,8 @@ pub fn add(
     patterns: &[String],
     note: Option<&str>,
 ) -> Result<PinList, Error> {
-    let patterns = patterns.iter().map(|text| pins::parse(text)).collect::<Result<Vec<_>, _>>();
-    let patterns = patterns.map_err(|error| {
+    let patterns = patterns.iter().map(|text| pins::parse(text)).collect::<Result<Vec<_>, _>>()
+        .map_err(|error| {
         Error::usage(error).hint(
             "a pattern is a glob like docker.io/library/nginx:*, a digest or an image id: see `layersweep pin add \
              --help`",
@@ -98,7 +97,7 @@ pub fn add(
     })?;
     let present = match present(request) {
         Some(present) => present,
-        None => Present::of_records(&database.read(known::images)?),
+        None => PresentImages::of_records(&database.read(known::images)?),
     };
     let mut added = Vec::new();
     for (pattern, done) in patterns.iter().zip(done) {
@@ -127,30 +126,27 @@ pub fn add(
     Ok(list)
 }
 
-/// Names, digests and id of images.
-struct Present {
+struct PresentImages {
     images: Vec<(Vec<String>, Vec<String>, String)>,
-    /// Place of the images.
     place: &'static str,
 }
 
 /// Returns the images in the stores now; `None` if the stores cannot be read.
-fn present(request: &Request) -> Option<Present> {
+fn present(request: &Request) -> Option<PresentImages> {
     let request = stores::ScanRequest { measure: Measure::Records, ..request.stores().ok()? };
     let scan = stores::run(&request, &Progress::default()).ok().filter(stores::Scan::is_complete)?;
-    let images = scan.inventory.images.into_iter();
-    let images = images.map(|image| (image.names, image.digests, image.id.to_string()));
-    Some(Present { images: images.collect(), place: "here" })
+    let images =
+        scan.inventory.images.into_iter().map(|image| (image.names, image.digests, image.id.to_string()));
+    Some(PresentImages { images: images.collect(), place: "here" })
 }
 
-impl Present {
+impl PresentImages {
     /// Returns the images of the last scan. The records do not contain digests.
     fn of_records(known: &KnownImages) -> Self {
         let images = known.all().map(|life| (life.names.clone(), Vec::new(), life.image_id.clone()));
         Self { images: images.collect(), place: "of the last scan" }
     }
 
-    /// Reports how many images a pattern covers.
     fn note_reach(&self, observer: &dyn Observer, pattern: &Pattern) {
         let (all, place, text) = (self.images.len(), self.place, pattern.text());
         let covered = self.images.iter().filter(|(names, digests, id)| pattern.covers(names, digests, id));
@@ -167,7 +163,6 @@ impl Present {
     }
 }
 
-/// Key and text of a pattern of the configuration.
 type KeyAndPattern = (&'static str, String);
 
 /// Returns the patterns of `protect.names` and of rules that match none of the images of the last scan, each with its
@@ -235,7 +230,6 @@ fn not_pinned(missing: &[String], known: &[Pin]) -> Error {
     })
 }
 
-/// Returns true if a pattern looks like an image id or a digest.
 fn is_id(text: &str) -> bool {
     text.starts_with("sha256:") || text.len() >= 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

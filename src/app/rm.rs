@@ -16,12 +16,10 @@ use crate::services::paths::owners_store;
 use crate::stores::Scan;
 use crate::stores::lookup::{self, Subject};
 
-/// The namespace of containerd that CRI uses.
 const CRI_NAMESPACE: &str = "k8s.io";
 
-/// Images that `rm` is to delete.
 #[derive(Debug, Default)]
-pub(super) struct Named {
+pub(super) struct NamedImages {
     /// Each once, in the order given.
     pub(super) images: Vec<ImageIx>,
     /// Lines of lists that name no image of this node, each once.
@@ -44,7 +42,7 @@ pub(super) fn named(
     references: &[String],
     listed: &[ListLine],
     all_tags: bool,
-) -> Result<Named, Error> {
+) -> Result<NamedImages, Error> {
     let mut meant = Meant::default();
     for reference in references {
         let image_ix = image(scan, reference)?;
@@ -62,7 +60,7 @@ pub(super) fn named(
             if names.is_empty() || all_tags { all.clone() } else { names.into_iter().cloned().collect() };
         meant.add(image_ix, names, None);
     }
-    let finder = Finder::new(&scan.inventory);
+    let finder = ImageFinder::new(&scan.inventory);
     let (mut absent, mut hints) = (Vec::new(), Vec::new());
     let mut seen = HashSet::new();
     for line in listed.iter().filter(|line| seen.insert(line.reference.as_str())) {
@@ -84,7 +82,7 @@ pub(super) fn named(
         return Err(error);
     }
     hints.truncate(MOST_HINTS);
-    Ok(Named { images: meant.images.into_iter().map(|meant| meant.image_ix).collect(), absent, hints })
+    Ok(NamedImages { images: meant.images.into_iter().map(|meant| meant.image_ix).collect(), absent, hints })
 }
 
 /// Maximum number of images with other names that are reported at once.
@@ -120,14 +118,12 @@ fn also_tagged(scan: &Scan, meant: &MeantImage) -> Option<Error> {
     Some(error.hint(format!("to remove only the name, use {untagging}")))
 }
 
-/// Images that are named, each once.
 #[derive(Default)]
 struct Meant {
     images: Vec<MeantImage>,
     positions: HashMap<ImageIx, usize>,
 }
 
-/// An image with the names that were given for it.
 struct MeantImage {
     image_ix: ImageIx,
     names: Vec<String>,
@@ -151,13 +147,13 @@ impl Meant {
 
 /// Finds the images that lines of a list name. Unlike an argument, a line never means the start of an id or the end of a
 /// name: a short name is the one that the tools would pull, as `fits` reads it.
-struct Finder<'a> {
+struct ImageFinder<'a> {
     inventory: &'a Inventory,
     /// By name in full, digest and id.
     images: HashMap<String, Vec<ImageIx>>,
 }
 
-impl<'a> Finder<'a> {
+impl<'a> ImageFinder<'a> {
     fn new(inventory: &'a Inventory) -> Self {
         let mut images: HashMap<String, Vec<ImageIx>> = HashMap::new();
         for (position, image) in inventory.images.iter().enumerate() {
@@ -207,15 +203,17 @@ fn names_listed(names: &[String], line: &str) -> Vec<String> {
 /// Names of an image that are not given, and not implied by a tag of the same repository.
 fn other_names<'a>(image: &'a Image, given: &[String]) -> Vec<&'a str> {
     let repositories: Vec<_> = given.iter().map(|name| repository(name)).collect();
-    let names = image.names.iter().filter(|name| !given.contains(name));
-    let names = names.filter(|name| !(name.contains('@') && repositories.contains(&repository(name))));
+    let names = image
+        .names
+        .iter()
+        .filter(|name| !given.contains(name))
+        .filter(|name| !(name.contains('@') && repositories.contains(&repository(name))));
     names.map(String::as_str).collect()
 }
 
 /// The command that removes these names from an image with other names, or the program that can.
 fn untagging(kind: &KindFacts, store: &OwnersStore, id: &ImageId, names: &[String]) -> String {
-    let names: Vec<_> = names.iter().map(|name| shell_word(name)).collect();
-    let names = names.join(" ");
+    let names = names.iter().map(|name| shell_word(name)).collect::<Vec<_>>().join(" ");
     match id.namespace().unwrap_or(CRI_NAMESPACE) {
         _ if kind.is_of_podman => {
             format!("`{} untag {} {names}`", store.tool("podman"), shell_word(&short_id(id)))
@@ -226,7 +224,6 @@ fn untagging(kind: &KindFacts, store: &OwnersStore, id: &ImageId, names: &[Strin
     }
 }
 
-/// Maximum number of containers that hints name.
 const MOST_HINTS: usize = 5;
 
 /// Hints for kept images: how to end the use by containers, how to delete images of other programs, and when young
@@ -238,23 +235,24 @@ pub(super) fn hints(plan: &Plan, scan: &Scan) -> Vec<String> {
     }
     let inventory = &scan.inventory;
     let used = kept_by(plan, Rule::InUse);
-    let containers = inventory.containers.iter();
-    let containers = containers
-        .filter(|container| container.images().any(|image| used.contains(&inventory[image].id.as_str())));
-    let containers = containers.map(|container| end_of_use(container, &owners_store(scan, container.store)));
+    let containers = inventory
+        .containers
+        .iter()
+        .filter(|container| container.images().any(|image| used.contains(&inventory[image].id.as_str())))
+        .map(|container| end_of_use(container, &owners_store(scan, container.store)));
     let unreached = kept_by(plan, Rule::OutOfReach);
-    let images = inventory.images.iter();
-    let images =
-        images.filter(|image| image.id.namespace().is_some() && unreached.contains(&image.id.as_str()));
-    let images = images.map(|image| {
-        let kind = inventory[image.store].kind.facts();
-        let remover = untagging(kind, &owners_store(scan, image.store), &image.id, &image.names);
-        format!("{remover} can delete {}", short_reference(&image.id))
-    });
+    let images = inventory
+        .images
+        .iter()
+        .filter(|image| image.id.namespace().is_some() && unreached.contains(&image.id.as_str()))
+        .map(|image| {
+            let kind = inventory[image.store].kind.facts();
+            let remover = untagging(kind, &owners_store(scan, image.store), &image.id, &image.names);
+            format!("{remover} can delete {}", short_reference(&image.id))
+        });
     containers.chain(images).take(MOST_HINTS).chain(too_young(plan)).collect()
 }
 
-/// Returns a hint about images that are kept for their age.
 fn too_young(plan: &Plan) -> Option<String> {
     let young: Vec<_> = plan.kept.iter().filter(|kept| kept.rule == Rule::MinAge).collect();
     let until = young.iter().filter_map(|kept| kept.until).max()?;
@@ -283,7 +281,6 @@ fn end_of_use(container: &Container, store: &OwnersStore) -> String {
     }
 }
 
-/// Looks up the image that a reference names.
 fn image(scan: &Scan, reference: &str) -> Result<ImageIx, Error> {
     match lookup::look_up(scan, reference) {
         Ok(Subject::Image(image_ix)) => Ok(image_ix),

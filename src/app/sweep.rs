@@ -19,31 +19,26 @@ use crate::services::scan::{self, ScanResult};
 use crate::services::store_editing::{self, Resumed};
 use crate::stores::Scan;
 
-/// A request for one run.
 #[derive(Clone, Debug)]
 pub struct SweepRequest<'a> {
     pub request: &'a Request,
     pub leaks: LeakRequest,
     /// Delete the leaks that are proven safe to delete.
     pub delete: bool,
-    /// Only show what would be changed.
     pub dry_run: bool,
 }
 
 impl SweepRequest<'_> {
-    /// Returns true if leaks are to be deleted or repaired.
     pub fn changes(&self) -> bool {
         self.delete || !self.leaks.repair.is_empty()
     }
 }
 
-/// A plan, or the result of a run.
 #[derive(Debug)]
 pub struct SweepResult {
     scanned: ScanResult,
     editors: Editors,
     pub leaks: LeakRequest,
-    /// The decision on each leak.
     pub plan: LeakPlan,
     /// Result of the run; `None`: nothing was done.
     pub outcome: Option<Outcome>,
@@ -66,7 +61,6 @@ impl SweepResult {
     }
 }
 
-/// One run of `sweep`.
 #[derive(Debug)]
 pub struct Sweep<'a> {
     sweep_request: SweepRequest<'a>,

@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::model::refs::{self, Fair, Group, GroupBy, GroupKeys, Line, LineKind};
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::forecast::Forecast;
-use crate::services::diagnosis::{self, Part};
+use crate::services::diagnosis::{self, Part, StoppedHolders};
 use crate::services::error::{Error, Exit};
 use crate::services::forecast;
 use crate::services::observer::{Audience, Observer};
@@ -14,19 +14,16 @@ use crate::services::request::Request;
 use crate::services::scan::ScanResult;
 use crate::stores::other_usage;
 
-/// Usage of all filesystems of the stores.
 #[derive(Debug)]
 pub struct Usage {
     pub result: ScanResult,
     /// Usage of each filesystem, in the order of the scan.
     pub disks: Vec<DiskUsage>,
-    /// Forecast for each filesystem.
     pub forecasts: Vec<Option<Forecast>>,
-    /// Additional grouping of images and containers.
     pub by: Option<GroupBy>,
-    /// Problems with the data outside the stores.
+    /// Stopped containers, and what their removal lets `gc` free.
+    pub stopped: StoppedHolders,
     pub findings: Vec<Finding>,
-    /// Reason why `gc` could delete nothing now.
     pub refused: Option<String>,
 }
 
@@ -41,7 +38,6 @@ pub struct DiskUsage {
     pub large: Vec<Part>,
     /// Known parts outside the stores, the largest first.
     pub outside: Vec<Part>,
-    /// Places with the most inodes, if these are short.
     pub inode_users: Vec<Part>,
     /// Used bytes that are in no other field.
     pub rest_bytes: u64,
@@ -62,11 +58,9 @@ pub struct Grouped {
     pub build_cache: u64,
     /// Bytes of leaks that no image, container or build cache reaches.
     pub leaks: u64,
-    /// Bytes of the stores' metadata.
     pub metadata: u64,
     /// Bytes of all other files below the roots of the stores.
     pub other: u64,
-    /// Bytes outside the stores.
     pub outside_bytes: u64,
 }
 
@@ -85,7 +79,6 @@ impl Usage {
         self.result.scan.is_complete() && !self.findings.iter().any(|finding| finding.incomplete)
     }
 
-    /// Returns the exit code of the command.
     pub fn exit(&self) -> Exit {
         if self.is_complete() { Exit::Done } else { Exit::Incomplete }
     }
@@ -105,52 +98,59 @@ pub fn usage(
     let scan = &result.scan;
     let other_users =
         outside::measure(request, observer, config, scan, outside::most_inodes(scan, outside::MOST_INODES));
-    let disks = (0..scan.inventory.filesystems.len()).map(FilesystemIx::from).map(|ix| {
-        let used = scan.inventory[ix].used_bytes;
-        let column = refs::column(&scan.inventory, &scan.refs, ix);
-        let outside = outside::parts(scan, &other_users, ix);
-        let sizes = refs::size_on_disk(&scan.inventory, ix);
-        let fair = by.map(|by| (by, refs::fair(&scan.inventory, &scan.refs, |node| sizes[node.get()])));
-        let grouped = fair.map(|(by, fair)| {
-            let keys = GroupKeys::new(&scan.inventory, by);
-            grouped(refs::groups(&keys, &fair), &fair, used)
-        });
-        let mut disk = DiskUsage {
-            lines: column.lines,
-            reclaimable_bytes: column.reclaimable_bytes,
-            large: diagnosis::large(scan, &other_users, ix),
-            outside,
-            inode_users: outside::inode_users(scan, &other_users, ix),
-            rest_bytes: 0,
-            rest_inodes: None,
-            has_unread: other_users.findings.iter().any(|finding| {
-                finding.incomplete && other_usage::filesystem_of(scan, &finding.path) == Some(ix)
-            }),
-            excess_bytes: 0,
-            grouped,
-        };
-        let large: u64 = disk.large.iter().map(|part| part.bytes).sum();
-        let other = disk.lines.iter_mut().filter(|line| line.kind == LineKind::Other);
-        let large_inodes: u64 = disk.large.iter().map(|part| part.inodes).sum();
-        other.for_each(|line| {
-            line.bytes = line.bytes.saturating_sub(large);
-            line.inodes = line.inodes.saturating_sub(large_inodes);
-        });
-        disk.rest_inodes = scan.inventory[ix].used_inodes().map(|used| used.saturating_sub(disk.inodes()));
-        let lines = disk.lines.iter_mut().map(|line| &mut line.bytes);
-        let lines = lines.chain(disk.large.iter_mut().map(|part| &mut part.bytes));
-        let parts = lines.chain(disk.outside.iter_mut().map(|part| &mut part.bytes));
-        (disk.rest_bytes, disk.excess_bytes) = refs::fit(parts.collect(), used);
-        disk
-    });
-    let disks: Vec<DiskUsage> = disks.collect();
+    let disks: Vec<DiskUsage> = (0..scan.inventory.filesystems.len())
+        .map(FilesystemIx::from)
+        .map(|ix| {
+            let used = scan.inventory[ix].used_bytes;
+            let column = refs::column(&scan.inventory, &scan.refs, ix);
+            let outside = outside::parts(scan, &other_users, ix);
+            let sizes = refs::size_on_disk(&scan.inventory, ix);
+            let fair = by.map(|by| (by, refs::fair(&scan.inventory, &scan.refs, |node| sizes[node.get()])));
+            let grouped = fair.map(|(by, fair)| {
+                let keys = GroupKeys::new(&scan.inventory, by);
+                grouped(refs::groups(&keys, &fair), &fair, used)
+            });
+            let mut disk = DiskUsage {
+                lines: column.lines,
+                reclaimable_bytes: column.reclaimable_bytes,
+                large: diagnosis::large(scan, &other_users, ix),
+                outside,
+                inode_users: outside::inode_users(scan, &other_users, ix),
+                rest_bytes: 0,
+                rest_inodes: None,
+                has_unread: other_users.findings.iter().any(|finding| {
+                    finding.incomplete && other_usage::filesystem_of(scan, &finding.path) == Some(ix)
+                }),
+                excess_bytes: 0,
+                grouped,
+            };
+            let large: u64 = disk.large.iter().map(|part| part.bytes).sum();
+            let other = disk.lines.iter_mut().filter(|line| line.kind == LineKind::Other);
+            let large_inodes: u64 = disk.large.iter().map(|part| part.inodes).sum();
+            other.for_each(|line| {
+                line.bytes = line.bytes.saturating_sub(large);
+                line.inodes = line.inodes.saturating_sub(large_inodes);
+            });
+            disk.rest_inodes =
+                scan.inventory[ix].used_inodes().map(|used| used.saturating_sub(disk.inodes()));
+            let lines = disk
+                .lines
+                .iter_mut()
+                .map(|line| &mut line.bytes)
+                .chain(disk.large.iter_mut().map(|part| &mut part.bytes));
+            let parts = lines.chain(disk.outside.iter_mut().map(|part| &mut part.bytes));
+            (disk.rest_bytes, disk.excess_bytes) = refs::fit(parts.collect(), used);
+            disk
+        })
+        .collect();
     // Data that could not be read counts as the rest, so the column is complete.
     let filesystems = (0..disks.len()).map(FilesystemIx::from);
-    let hidden = filesystems.filter_map(|ix| {
-        let (text, remedy) = diagnosis::hidden(scan, &other_users, ix)?;
-        Some(Finding::new(&scan.inventory[ix].mount, format!("{text}; {remedy}")))
-    });
-    let hidden: Vec<_> = hidden.collect();
+    let hidden: Vec<_> = filesystems
+        .filter_map(|ix| {
+            let (text, remedy) = diagnosis::hidden(scan, &other_users, ix)?;
+            Some(Finding::new(&scan.inventory[ix].mount, format!("{text}; {remedy}")))
+        })
+        .collect();
     let unknown_files = other_users.unknown_files(&scan.inventory.findings);
     let unread = other_users.findings.into_iter().map(|finding| Finding { incomplete: false, ..finding });
     let filled = scan.inventory.filesystems.iter().zip(&disks);
@@ -163,7 +163,8 @@ pub fn usage(
         .collect();
     observer.findings(Audience::Usual, &findings);
     let forecasts = forecast::read(request, &scan.inventory.filesystems);
-    Ok(Usage { disks, forecasts, by, findings, refused: reach.refused(), result })
+    let stopped = StoppedHolders::find(scan);
+    Ok(Usage { disks, forecasts, by, stopped, findings, refused: reach.refused(), result })
 }
 
 /// Returns the grouped column, reduced in proportion if it exceeds the used bytes.

@@ -69,7 +69,6 @@ complete -c layersweep -n "__fish_layersweep_using_subcommand pin; and __fish_se
 complete -c layersweep -n "__fish_layersweep_using_subcommand pin; and __fish_seen_subcommand_from remove rm" -f -a "(layersweep __candidates pins 2>/dev/null)"
 "#;
 
-/// Prints the completion script of a shell.
 pub(super) fn run(args: &CompletionsArgs) -> Result<Exit, Error> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut help::command(), NAME, &mut script);

@@ -19,7 +19,6 @@ use crate::services::error::{Error, Exit};
 /// Scans that are compared by default.
 const BEFORE: &str = "last~1";
 const AFTER: &str = "last";
-/// Maximum size of a scan document.
 const FILE_MIB: u64 = 256;
 
 pub(super) fn run(global: &Global, args: &DiffArgs) -> Result<Exit, Error> {
@@ -49,7 +48,6 @@ fn source(word: &str) -> Result<ScanSource, Error> {
     ))
 }
 
-/// Parses the name of a recorded scan.
 fn name(word: &str) -> Option<ScanName> {
     match word.strip_prefix("last") {
         Some("") => return Some(ScanName::Last(0)),
@@ -74,8 +72,9 @@ fn of_file(word: &str) -> Result<ComparedScan, Error> {
     } else {
         std::fs::File::open(word).and_then(|file| read(file, FILE_MIB))
     };
-    let text = text.map_err(|error| Error::failed(format!("{word}: {error}")).hint(FILE_HINT))?;
-    let text = text.ok_or_else(|| refused(word, &format!("longer than {FILE_MIB} MiB")))?;
+    let text = text
+        .map_err(|error| Error::failed(format!("{word}: {error}")).hint(FILE_HINT))?
+        .ok_or_else(|| refused(word, &format!("longer than {FILE_MIB} MiB")))?;
     read_scan(&text, word.to_owned()).map_err(|why| refused(word, &why))
 }
 

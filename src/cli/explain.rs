@@ -11,6 +11,6 @@ use crate::services::error::{Error, Exit};
 pub(super) fn run(global: &Global, config: &Config, args: &ExplainArgs) -> Result<Exit, Error> {
     let explanation = explain::explain(&global.request, global, config, &args.reference)?;
     let document = json::explanation(&explanation);
-    output::result(global.format, &document, text::explain)?;
+    output::result(global.format, &document, |document, screen| text::explain(document, screen, args.all))?;
     Ok(explanation.result.exit())
 }

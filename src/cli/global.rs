@@ -3,10 +3,9 @@
 use std::cell::RefCell;
 
 use crate::cli::input::args::Format;
-use crate::cli::screen::progress::Line;
+use crate::cli::screen::progress::ProgressLine;
 use crate::services::request::Request;
 
-/// Settings common to all commands.
 #[derive(Debug)]
 pub(super) struct Global {
     pub(super) request: Request,
@@ -19,6 +18,5 @@ pub(super) struct Global {
     pub(super) config_named: bool,
     /// True if the state directory is not the configured one.
     pub(super) other_state: bool,
-    /// Progress line, during a deletion.
-    pub(super) line: RefCell<Option<Line>>,
+    pub(super) line: RefCell<Option<ProgressLine>>,
 }

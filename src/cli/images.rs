@@ -46,7 +46,6 @@ pub(super) fn run(global: &Global, config: &Config, args: &ImagesArgs) -> Result
     Ok(result.exit())
 }
 
-/// Explains an empty list out of `all` images.
 fn nothing_to_show(all: usize) -> String {
     match all {
         0 => "there are no images".into(),

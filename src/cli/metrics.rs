@@ -29,7 +29,8 @@ const KEY: &str = "metrics.textfile";
 pub(super) fn run(global: &Global, config: &Config, args: &MetricsArgs) -> Result<Exit, Error> {
     check(global, args)?;
     let (request, targets) = (&global.request, config.images.targets);
-    let named = Named { images: args.top, namespaces: config.metric_namespaces };
+    let named =
+        Named { images: args.top, namespaces: config.metric_namespaces, places: config.metric_places };
     if let Some(address) = &args.listen {
         let request = request.clone();
         return serve::serve(global, address, move || {
@@ -60,7 +61,7 @@ pub(super) fn after(global: &Global, config: &Config, args: &Args, done: &Result
     if matches!(done, Err(error) if error.proves_no_store()) && !metrics::file(&path).exists() {
         return;
     }
-    let named = Named { images: 0, namespaces: config.metric_namespaces };
+    let named = Named { images: 0, namespaces: config.metric_namespaces, places: config.metric_places };
     match write(&global.request, configured, named, &path, KEY) {
         Ok((path, _)) => tracing::info!("metrics written to {}", path.display()),
         Err(error) => {
@@ -157,7 +158,6 @@ fn textfile(global: &Global, configured: &Textfile) -> Option<PathBuf> {
     }
 }
 
-/// Returns advice about a failed write.
 fn remedy<E>(error: &WriteError<E>) -> String {
     let WriteError::Io { path, source } = error else { return String::new() };
     let dir = directory_of(path).display();

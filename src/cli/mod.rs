@@ -44,7 +44,6 @@ use crate::services::user_records;
 use crate::sys::processes::helper;
 use crate::sys::{allocator, sync};
 
-/// Runs the program.
 pub fn main() -> ExitCode {
     allocator::keep_little();
     let mut arguments = std::env::args_os().skip(1);

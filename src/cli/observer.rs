@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::global::Global;
 use crate::cli::input::args::Format;
-use crate::cli::screen::progress::{self, Line};
+use crate::cli::screen::progress::{self, ProgressLine};
 use crate::cli::screen::{output, terminal};
 use crate::disk::Progress;
 use crate::history::runs::Event;
@@ -63,15 +63,13 @@ impl Global {
         !self.no_progress && !self.quiet
     }
 
-    /// Shows a progress line about deletions while `act` runs.
     pub(super) fn watch<T>(&self, act: impl FnOnce() -> T) -> T {
-        *self.line.borrow_mut() = Some(Line::new(self.has_progress()));
+        *self.line.borrow_mut() = Some(ProgressLine::new(self.has_progress()));
         let done = act();
         *self.line.borrow_mut() = None;
         done
     }
 
-    /// Writes to stderr while the progress line is hidden.
     fn hidden(&self, write: impl FnOnce()) {
         match &*self.line.borrow() {
             Some(line) => line.hidden(write),
@@ -80,7 +78,6 @@ impl Global {
     }
 }
 
-/// Prints a finding as a warning.
 pub(super) fn warn_of(finding: &Finding) {
     let mut line = String::new();
     if !finding.path.as_os_str().is_empty() {
@@ -93,7 +90,6 @@ pub(super) fn warn_of(finding: &Finding) {
     say("warning", &line, "");
 }
 
-/// Prints an error and returns the exit status.
 pub(super) fn report(error: &Error) -> Exit {
     // A reader that closes the pipe does not need a message.
     if error.exit != Exit::Done {

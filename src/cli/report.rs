@@ -79,7 +79,6 @@ pub(super) fn merge(flags: &GlobalFlags, args: &ReportArgs) -> Result<Exit, Erro
     Ok(exit)
 }
 
-/// Checks the destination of the page.
 fn target(args: &ReportArgs, format: Format, sysroot: Option<&Path>) -> Result<Option<Target>, Error> {
     let target = args.html.as_deref().map(|path| Target::check(path, sysroot)).transpose()?;
     if matches!(target, Some(Target::Stdout)) && format == Format::Json {

@@ -12,10 +12,8 @@ use crate::sys::new_file::{directory_of, replace};
 /// Mode of a new page: it contains much about a node, so it is not readable for all users.
 const MODE: u32 = 0o640;
 
-/// Destination of the page.
 #[derive(Debug)]
 pub(super) enum Target {
-    /// Standard output, named `-`.
     Stdout,
     /// Regular file, which may exist already.
     File(PathBuf),

@@ -14,7 +14,6 @@ use crate::services::gc_request::{GcRequest, ListLine, Selection};
 use crate::services::observer::{Audience, Observer as _};
 use crate::sys::sysroot::Sysroot;
 
-/// Maximum size of a list.
 const MOST_BYTES: u64 = 16 << 20;
 
 /// Name of standard input.
@@ -45,13 +44,11 @@ pub(super) fn run(global: &Global, config: &Config, args: &RmArgs) -> Result<Exi
     deletion::run(global, request)
 }
 
-/// Reads a list of images.
 fn list(file: &str) -> Result<Vec<ListLine>, Error> {
     let text = if file == STDIN { read_stdin() } else { read_file(Path::new(file)) };
     let text = text.map_err(|error| bad(&format!("{file}: {error}")))?;
-    let listed = image_lists::listed(&text);
-    let listed = listed.map_err(|line| bad(&format!("{}: {}", place(file, line.number), line.why)))?;
-    let listed = listed
+    let listed = image_lists::listed(&text)
+        .map_err(|line| bad(&format!("{}: {}", place(file, line.number), line.why)))?
         .into_iter()
         .map(|(number, reference)| ListLine { place: place(file, number), reference: reference.into() });
     Ok(listed.collect())

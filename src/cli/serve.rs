@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::shared::{Missing, Shared};
+use super::shared::{NoAnswer, Shared};
 use crate::cli::input::address::{Address, Masked, Socket};
 use crate::cli::screen::stop;
 use crate::services::error::{Error, Exit};
@@ -29,7 +29,6 @@ use crate::services::observer::Observer;
 const CONNECTIONS: u32 = 128;
 /// Maximum time to make the metrics: as long as Prometheus waits by default.
 const MAKING: Duration = Duration::from_secs(10);
-/// Timeout for the head of a request.
 const REQUEST: Duration = Duration::from_secs(5);
 /// Maximum duration of a connection.
 const CONNECTION: Duration = Duration::from_secs(20);
@@ -49,12 +48,14 @@ pub(super) fn serve(
     address: &Address,
     make: impl Fn() -> Result<String, Error> + Send + Sync + 'static,
 ) -> Result<Exit, Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| failure(address, &error))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| failure(address, &error))?;
     let serving = async {
         // Before a client can connect: it could send a signal as soon as the server listens.
-        let stop = stop::signals().and_then(UnixStream::from_std);
-        let stop = stop.map_err(|error| failure(address, &error))?;
+        let stop =
+            stop::signals().and_then(UnixStream::from_std).map_err(|error| failure(address, &error))?;
         let listener = Listener::bind(address).map_err(|error| failure(address, &error))?;
         observer.note(&format!("serving /metrics on {}", listener.address()));
         if address.is_open() {
@@ -78,7 +79,6 @@ pub(super) fn serve(
     done
 }
 
-/// Runs `work` until `end` is ready.
 async fn until<T>(end: impl Future<Output = T>, work: impl Future<Output = Infallible>) {
     let (mut end, mut work) = (std::pin::pin!(end), std::pin::pin!(work));
     std::future::poll_fn(|cx| {
@@ -130,7 +130,6 @@ impl Listener {
         }
     }
 
-    /// Returns the address with the actual port.
     fn address(&self) -> String {
         match self {
             Self::Tcp(listener) => match listener.local_addr() {
@@ -162,7 +161,6 @@ async fn accept(listener: &Listener, page: &Arc<Page>, slots: &Arc<Semaphore>) -
     }
 }
 
-/// Handles one request.
 async fn converse(io: impl Read + Write + Unpin, page: Arc<Page>, _slot: OwnedSemaphorePermit) {
     let service = service_fn(|request: Request<Incoming>| {
         let page = Arc::clone(&page);
@@ -195,10 +193,12 @@ async fn answer(page: &Page, method: &Method, path: &str) -> Response<String> {
                 tracing::warn!("answering: {missing}");
                 // The error may name files, so it is only in the log.
                 let (status, text) = match missing {
-                    Missing::Late(_) => {
+                    NoAnswer::Late(_) => {
                         (StatusCode::SERVICE_UNAVAILABLE, "the records or a disk did not answer in time\n")
                     }
-                    Missing::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the records cannot be read\n"),
+                    NoAnswer::Failed(_) => {
+                        (StatusCode::INTERNAL_SERVER_ERROR, "the records cannot be read\n")
+                    }
                 };
                 respond(status, PLAIN, text.into())
             }

@@ -52,8 +52,12 @@ pub(super) fn without_flags(flags: &GlobalFlags) -> Option<Config> {
 
 fn load(flags: &GlobalFlags, command_flags: &[Flag]) -> Result<(Config, Vec<ConfigProblem>), Error> {
     let root = flags.sysroot.as_deref().map_or_else(Sysroot::live, Sysroot::at);
-    let only = flags.config.as_deref().map(std::path::absolute).transpose();
-    let only = only.map_err(|error| Error::usage(format!("--config: {error}")))?;
+    let only = flags
+        .config
+        .as_deref()
+        .map(std::path::absolute)
+        .transpose()
+        .map_err(|error| Error::usage(format!("--config: {error}")))?;
     Ok(Config::load_or_defaults(&root, only.as_deref(), command_flags)?)
 }
 

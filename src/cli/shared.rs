@@ -10,20 +10,17 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-/// Reason why a request has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Missing {
+pub(super) enum NoAnswer {
     /// The current computation has not ended in time.
     #[error("no answer within {} seconds", .0.as_secs())]
     Late(Duration),
-    /// The computation failed.
     #[error("{0}")]
     Failed(String),
 }
 
-type Answer<T> = Result<T, Missing>;
-/// Latest answer, and the time at which its computation began.
-type Last<T> = Option<(Instant, Answer<T>)>;
+type Computed<T> = Result<T, NoAnswer>;
+type Last<T> = Option<(Instant, Computed<T>)>;
 
 /// Runs a computation on its own thread, one at a time.
 pub(super) struct Shared<T> {
@@ -43,12 +40,12 @@ impl<T: Clone + Send + 'static> Shared<T> {
     }
 
     /// Returns an answer whose computation began after this call, by this request or another one that waits.
-    pub(super) async fn get(&self) -> Answer<T> {
-        let late = Missing::Late(self.patience);
+    pub(super) async fn get(&self) -> Computed<T> {
+        let late = NoAnswer::Late(self.patience);
         tokio::time::timeout(self.patience, self.wait()).await.unwrap_or(Err(late))
     }
 
-    async fn wait(&self) -> Answer<T> {
+    async fn wait(&self) -> Computed<T> {
         let requested = Instant::now();
         let mut last = Arc::clone(&self.last).lock_owned().await;
         if let Some((began, answer)) = &*last
@@ -60,11 +57,11 @@ impl<T: Clone + Send + 'static> Shared<T> {
         // The thread owns the lock: no second computation begins while it hangs.
         let making = tokio::task::spawn_blocking(move || {
             let began = Instant::now();
-            let answer = make().map_err(Missing::Failed);
+            let answer = make().map_err(NoAnswer::Failed);
             *last = Some((began, answer.clone()));
             answer
         });
-        making.await.unwrap_or_else(|error| Err(Missing::Failed(error.to_string())))
+        making.await.unwrap_or_else(|error| Err(NoAnswer::Failed(error.to_string())))
     }
 }
 
@@ -109,7 +106,7 @@ mod tests {
     }
 
     /// Requests `count` answers at the same time.
-    async fn answers(shared: &Shared<usize>, count: usize) -> Vec<Answer<usize>> {
+    async fn answers(shared: &Shared<usize>, count: usize) -> Vec<Computed<usize>> {
         let mut waiting: Vec<_> = (0..count).map(|_| Some(Box::pin(shared.get()))).collect();
         let mut answers = vec![None; count];
         std::future::poll_fn(|cx| {
@@ -146,15 +143,15 @@ mod tests {
         let runtime = runtime();
         runtime.block_on(async {
             for _ in 0..3 {
-                assert_eq!(shared.get().await, Err(Missing::Late(Duration::from_millis(50))));
+                assert_eq!(shared.get().await, Err(NoAnswer::Late(Duration::from_millis(50))));
             }
         });
         assert_eq!(begun.load(Ordering::SeqCst), 1);
         drop(go);
-        let mut answer = Err(Missing::Late(Duration::ZERO));
-        while matches!(answer, Err(Missing::Late(_))) {
+        let mut answer = Err(NoAnswer::Late(Duration::ZERO));
+        while matches!(answer, Err(NoAnswer::Late(_))) {
             answer = runtime.block_on(shared.get());
         }
-        assert_eq!(answer, Err(Missing::Failed("no".into())), "a new one starts when the old one has ended");
+        assert_eq!(answer, Err(NoAnswer::Failed("no".into())), "a new one starts when the old one has ended");
     }
 }

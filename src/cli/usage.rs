@@ -16,11 +16,13 @@ pub(super) fn run(global: &Global, config: &Config, args: &UsageArgs) -> Result<
         let by = args.by.unwrap_or(GroupBy::Container);
         let since = since.at(Timestamp::now());
         let compared = comparison::since(&global.request, global, since)?;
-        output::result(global.format, &json::growth(&compared, since, by), text::growth)?;
+        output::result(global.format, &json::growth(&compared, since, by), |document, screen| {
+            text::growth(document, screen, args.all)
+        })?;
         return Ok(if compared.is_complete() { Exit::Done } else { Exit::Incomplete });
     }
     let found = usage::usage(&global.request, global, config, args.by)?;
     let document = json::usage(&found);
-    output::result(global.format, &document, text::usage)?;
+    output::result(global.format, &document, |document, screen| text::usage(document, screen, args.all))?;
     Ok(found.exit())
 }

@@ -20,18 +20,18 @@ use crate::policy::input::NotRepullable;
 pub(super) struct Fragment {
     pub(super) state_dir: Set<PathBuf>,
     pub(super) trust_pid_namespace: Set<bool>,
-    pub(super) stores: Stores,
-    pub(super) images: Images,
-    pub(super) protect: Protect,
-    pub(super) containers: Containers,
-    pub(super) kubelet: Kubelet,
-    pub(super) leaks: Leaks,
-    pub(super) metrics: Metrics,
+    pub(super) stores: StoresTable,
+    pub(super) images: ImagesTable,
+    pub(super) protect: ProtectTable,
+    pub(super) containers: ContainersTable,
+    pub(super) kubelet: KubeletTable,
+    pub(super) leaks: LeaksTable,
+    pub(super) metrics: MetricsTable,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Stores {
+pub(super) struct StoresTable {
     pub(super) graphroot: Option<Vec<Value<PathBuf>>>,
     pub(super) runroot: Option<Vec<Value<PathBuf>>>,
     pub(super) containerd_root: Option<Vec<Value<PathBuf>>>,
@@ -40,7 +40,7 @@ pub(super) struct Stores {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Images {
+pub(super) struct ImagesTable {
     pub(super) via: Set<Via>,
     pub(super) high_percent: Set<OrOff<Percent>>,
     pub(super) low_percent: Set<Percent>,
@@ -54,7 +54,6 @@ pub(super) struct Images {
     pub(super) rule: Vec<Rule>,
 }
 
-/// One `[[images.rule]]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rule {
@@ -67,7 +66,7 @@ pub(super) struct Rule {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Protect {
+pub(super) struct ProtectTable {
     /// Patterns of all files together; labels likewise.
     pub(super) names: Vec<Value<Pattern>>,
     pub(super) labels: Vec<Value<Label>>,
@@ -79,7 +78,7 @@ pub(super) struct Protect {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Containers {
+pub(super) struct ContainersTable {
     pub(super) enabled: Set<bool>,
     pub(super) logs: Set<bool>,
     pub(super) min_age: Set<SignedDuration>,
@@ -89,7 +88,7 @@ pub(super) struct Containers {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Kubelet {
+pub(super) struct KubeletTable {
     pub(super) root_dir: Set<PathBuf>,
     pub(super) pod_logs_dir: Set<PathBuf>,
     pub(super) container_logs_dir: Set<PathBuf>,
@@ -97,16 +96,17 @@ pub(super) struct Kubelet {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Leaks {
+pub(super) struct LeaksTable {
     pub(super) delete: Set<bool>,
     pub(super) min_age: Set<SignedDuration>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Metrics {
+pub(super) struct MetricsTable {
     pub(super) textfile: Set<Textfile>,
     pub(super) namespaces: Set<usize>,
+    pub(super) places: Set<usize>,
 }
 
 pub(super) type Set<T> = Option<Value<T>>;
@@ -133,7 +133,6 @@ names! {
     }
 }
 
-/// Destination of the metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Textfile {
     /// The directory that node_exporter reads, if it exists.
@@ -167,9 +166,7 @@ impl fmt::Display for Raw<'_> {
     }
 }
 
-/// Syntax of a type in a configuration file.
 pub(super) trait Written: Sized {
-    /// Expected syntax, for error messages.
     const EXPECTED: &'static str;
     /// `true` if the key also accepts `"off"`.
     const OR_OFF: bool = false;
@@ -179,7 +176,6 @@ pub(super) trait Written: Sized {
     fn read(raw: Raw<'_>) -> Option<Result<Self, String>>;
 }
 
-/// A value of a configuration file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Value<T>(pub(super) T);
 

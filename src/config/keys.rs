@@ -17,7 +17,6 @@ const SIMILAR: f64 = 0.7;
 /// Minimum similarity of a key in another table.
 const ALMOST_EQUAL: f64 = 0.9;
 
-/// A key of the configuration.
 #[derive(Debug)]
 pub struct Key {
     /// Name with its table, for example `images.high_percent`.
@@ -31,7 +30,7 @@ pub struct Key {
 }
 
 /// All keys, in the order of the documentation.
-pub const KEYS: [Key; 34] = [
+pub const KEYS: [Key; 35] = [
     Key {
         name: "state_dir",
         default: "`\"/var/lib/layersweep\"`",
@@ -236,9 +235,14 @@ pub const KEYS: [Key; 34] = [
         meaning: "number of namespaces of pods with a metric of their own, those with the most bytes; at most 100. All others are one value, so that many namespaces do not become many series",
         value: |config| config.metric_namespaces.into(),
     },
+    Key {
+        name: "metrics.places",
+        default: "5",
+        meaning: "number of containers, volumes, logs and paths outside the stores of each filesystem with metrics of their own: those with the most bytes, and as many with the most inodes; at most 20, 0 for none. The metrics contain their names",
+        value: |config| config.metric_places.into(),
+    },
 ];
 
-/// Returns the name of the key or table that is most similar to `name`, if any is.
 pub(super) fn similar(name: &str) -> Option<&'static str> {
     let (table, last) = name.rsplit_once('.').unwrap_or(("", name));
     // The keys of a rule are not in the table of keys.

@@ -6,15 +6,17 @@ use std::path::PathBuf;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-/// Source of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigOrigin {
-    /// The built-in defaults.
     Default,
     /// A file as a whole, by its path inside the root.
     File(PathBuf),
     /// A position in a file; line and column count from 1.
-    Place { file: PathBuf, line: usize, column: usize },
+    Place {
+        file: PathBuf,
+        line: usize,
+        column: usize,
+    },
     /// A flag, or a variable of the environment.
     Flag(&'static str),
 }

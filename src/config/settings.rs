@@ -9,14 +9,13 @@ use super::fragment::{Bytes, Fragment, Percent, Textfile, Value, Via};
 use super::problem::{ConfigOrigin, ConfigProblem};
 use super::source::{RULES, Sources};
 use super::values;
-use crate::history::figures::MAX_NAMESPACES;
+use crate::history::figures::{MAX_NAMESPACES, MAX_PLACES};
 use crate::model::space::INODES_HIGH_PERCENT;
 use crate::node::places::ConfiguredPlaces;
 use crate::policy::containers;
 use crate::policy::image_rules::ImageRule;
 use crate::policy::{FreeFloor, Policy, Protect, Targets, Thresholds};
 
-/// Default directory of layersweep's state.
 pub const STATE_DIR: &str = "/var/lib/layersweep";
 /// Below the kubelet's own thresholds (85 and 80 by default, eviction at 85), so that layersweep acts before
 /// the kubelet does.
@@ -26,22 +25,20 @@ const LOW_PERCENT: u8 = 70;
 const DISTANCE: u8 = 5;
 const MIN_AGE: SignedDuration = SignedDuration::from_mins(2);
 const LEAK_MIN_AGE: SignedDuration = SignedDuration::from_hours(24);
+/// Default number of places of a filesystem with metrics of their own.
+const METRIC_PLACES: usize = 5;
 const STATIC_PODS: &str = "/etc/kubernetes/manifests";
 
-/// The checked settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Directory of the database.
     pub state_dir: PathBuf,
     /// The stores to read. If the configuration names no store, discovery finds them.
     pub stores: Stores,
-    /// Way in which images are deleted.
     pub via: Via,
     /// Settings for images. The caller adds the images of static pods and sandboxes.
     pub images: Policy,
     /// Directory of the static pod manifests; `None`: their images are not protected.
     pub static_pods: Option<PathBuf>,
-    /// File with the references of the declared set of images, if it is configured.
     pub references_file: Option<PathBuf>,
     pub containers: Containers,
     pub kubelet: ConfiguredPlaces,
@@ -50,10 +47,11 @@ pub struct Config {
     pub textfile: Textfile,
     /// Maximum number of namespaces with a metric of their own.
     pub metric_namespaces: usize,
+    /// Maximum number of places of a filesystem with a metric of their own.
+    pub metric_places: usize,
     /// All processes that can use the stores are in this PID namespace, although it is not the initial one:
     /// the node is itself a container.
     pub trust_pid_namespace: bool,
-    /// The files that were read, in this order.
     pub files: Vec<PathBuf>,
     /// Origins of the keys that a file or flag sets.
     pub origins: BTreeMap<String, Vec<ConfigOrigin>>,
@@ -69,19 +67,15 @@ pub struct Stores {
     pub cri_endpoint: Option<String>,
 }
 
-/// Collection of exited containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Containers {
-    /// Exited containers and sandboxes are deleted.
     pub enabled: bool,
-    /// Logs of deleted pods are deleted.
     pub logs: bool,
     pub policy: containers::ContainerPolicy,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leaks {
-    /// Leaks that are proven safe are deleted.
     pub delete: bool,
     pub min_age: SignedDuration,
 }
@@ -111,6 +105,11 @@ impl Config {
         if metric_namespaces > MAX_NAMESPACES {
             let message = format!("{metric_namespaces} is more than {MAX_NAMESPACES}");
             sources.wrong("metrics.namespaces", message, String::new());
+        }
+        let metric_places = sources.last(|set| set.metrics.places).unwrap_or(METRIC_PLACES);
+        if metric_places > MAX_PLACES {
+            let message = format!("{metric_places} is more than {MAX_PLACES}");
+            sources.wrong("metrics.places", message, String::new());
         }
         // A value that could not be read contradicts nothing: the default in its place does.
         let mut read = sources.problems[..of_reading].iter();
@@ -144,6 +143,7 @@ impl Config {
             },
             textfile: sources.last(|set| set.metrics.textfile.clone()).unwrap_or(Textfile::Auto),
             metric_namespaces,
+            metric_places,
             trust_pid_namespace: sources.last(|set| set.trust_pid_namespace).unwrap_or_default(),
             files,
             origins: sources.origins(),
@@ -213,13 +213,14 @@ fn check_rules(sources: &mut Sources) {
     let rules = sources
         .rules()
         .filter(|(rule, _)| rule.min_age.is_none() && rule.max_age.is_none() && rule.keep_newest.is_none());
-    let problems = rules.map(|(rule, origin)| ConfigProblem {
-        origin: origin.clone(),
-        field: RULES.to_owned(),
-        message: format!("the rule for {:?} sets nothing", rule.pattern.0.text()),
-        remedy: "set min_age, max_age or keep_newest in it, or remove it".into(),
-    });
-    let problems: Vec<_> = problems.collect();
+    let problems: Vec<_> = rules
+        .map(|(rule, origin)| ConfigProblem {
+            origin: origin.clone(),
+            field: RULES.to_owned(),
+            message: format!("the rule for {:?} sets nothing", rule.pattern.0.text()),
+            remedy: "set min_age, max_age or keep_newest in it, or remove it".into(),
+        })
+        .collect();
     sources.problems.extend(problems);
 }
 

@@ -15,9 +15,7 @@ use super::problem::{ConfigOrigin, ConfigProblem};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flag {
     pub key: &'static str,
-    /// The flag as it is written on the command line.
     pub flag: &'static str,
-    /// Its value as written on the command line.
     pub text: String,
 }
 
@@ -29,7 +27,6 @@ const ADDED_UP: [&str; 3] = ["protect.names", "protect.labels", RULES];
 pub(super) const RULES: &str = "images.rule";
 const RULE_PATTERN: &str = "images.rule.match";
 
-/// The sources read up to now, and their problems.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     read: Vec<ConfigSource>,
@@ -125,13 +122,11 @@ impl Sources {
         })
     }
 
-    /// Reports a problem with the value of a key.
     pub(super) fn wrong(&mut self, key: &str, message: String, remedy: String) {
         let origin = self.origin(key).unwrap_or(ConfigOrigin::Default);
         self.problems.push(ConfigProblem { origin, field: key.to_owned(), message, remedy });
     }
 
-    /// Returns the source that set a key last.
     pub(super) fn origin(&self, key: &str) -> Option<ConfigOrigin> {
         let keys = self.read.iter().rev().flat_map(|source| &source.keys);
         keys.clone().find(|(name, _)| name == key).map(|(_, origin)| origin.clone())
@@ -188,7 +183,7 @@ fn position(file: &Path, text: &str, offset: usize) -> ConfigOrigin {
 }
 
 /// A key of a file, or a table in an array: its offset, and the range of bytes that it and its value occupy.
-struct Key {
+struct KeySpan {
     name: String,
     offset: usize,
     start: usize,
@@ -196,7 +191,7 @@ struct Key {
 }
 
 /// Lists all keys of `table`, each table before its contents. An array of tables is listed once for each table.
-fn list(table: &DeTable<'_>, prefix: &str, keys: &mut Vec<Key>) {
+fn list(table: &DeTable<'_>, prefix: &str, keys: &mut Vec<KeySpan>) {
     for (key, value) in table {
         let name = format!("{prefix}{}", key.get_ref());
         let inside = format!("{name}.");
@@ -205,11 +200,11 @@ fn list(table: &DeTable<'_>, prefix: &str, keys: &mut Vec<Key>) {
         if tables.is_empty() {
             // The span of a table may be its header, which starts before the key.
             let (start, end) = (key.start.min(span.start), key.end.max(span.end));
-            keys.push(Key { name: name.clone(), offset: key.start, start, end });
+            keys.push(KeySpan { name: name.clone(), offset: key.start, start, end });
         }
         for (span, inner) in tables {
             let (offset, start) = (span.start, span.start);
-            keys.push(Key { name: name.clone(), offset, start, end: span.end });
+            keys.push(KeySpan { name: name.clone(), offset, start, end: span.end });
             list(inner, &inside, keys);
         }
         if let DeValue::Table(inner) = value.get_ref() {
@@ -218,7 +213,6 @@ fn list(table: &DeTable<'_>, prefix: &str, keys: &mut Vec<Key>) {
     }
 }
 
-/// Returns the tables of an array of tables, with their spans.
 fn tables<'a, 'i>(
     value: &'a Spanned<DeValue<'i>>,
 ) -> impl Iterator<Item = (Range<usize>, &'a DeTable<'i>)> + use<'a, 'i> {

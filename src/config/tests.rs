@@ -189,7 +189,7 @@ fn every_key_changes_the_configuration() {
     assert_eq!(config.leaks, Leaks { delete: true, min_age: SignedDuration::from_hours(14 * 24) });
     assert_eq!(config.via, Via::Direct);
     assert_eq!(config.textfile, Textfile::At("/data/metrics/layersweep.prom".into()));
-    assert_eq!(config.metric_namespaces, 20);
+    assert_eq!((config.metric_namespaces, config.metric_places), (20, 9));
 }
 
 #[test]
@@ -492,6 +492,7 @@ fn minimum_age_above_maximum_is_refused() {
 fn values_without_effect_are_refused() {
     for (text, expected) in [
         ("[metrics]\nnamespaces = 101", "line 2, column 1: metrics.namespaces: 101 is more than 100"),
+        ("metrics.places = 21", "line 1, column 9: metrics.places: 21 is more than 20"),
         (
             "[[images.rule]]\nmatch = \"a/*\"",
             "line 1, column 1: images.rule: the rule for \"a/*\" sets nothing",

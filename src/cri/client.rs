@@ -1,5 +1,6 @@
 //! The calls of CRI that layersweep uses.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use k8s_cri::v1::image_service_client::ImageServiceClient;
@@ -8,7 +9,7 @@ use k8s_cri::{v1, v1alpha2};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-use super::connection::{Call, CallKind};
+use super::connection::{Call, CallKind, Connection};
 use super::deadlines::Options;
 use super::endpoint::Endpoint;
 use super::error::{CriError, CriProblem, one_line};
@@ -27,6 +28,8 @@ pub struct Client {
     endpoint: Endpoint,
     options: Options,
     version: v1::VersionResponse,
+    /// Connection of all calls, which the first one opens; `None`: each call has one of its own.
+    connection: Option<Arc<OnceLock<Connection>>>,
 }
 
 impl Client {
@@ -37,7 +40,8 @@ impl Client {
     /// [`CriProblem::Deadline`]; [`CriProblem::NotGrpc`], [`CriProblem::NoCri`] and [`CriProblem::OldApi`] if the
     /// service is not a runtime with CRI v1.
     pub fn connect(endpoint: Endpoint, options: Options) -> Result<Self, CriError> {
-        let mut client = Self { endpoint, options, version: v1::VersionResponse::default() };
+        let version = v1::VersionResponse::default();
+        let mut client = Self { endpoint, options, version, connection: None };
         client.version = client.ask_version()?;
         Ok(client)
     }
@@ -48,12 +52,17 @@ impl Client {
         Self { options, ..self }
     }
 
+    /// Returns a client for a few queries in a row: they share a connection, which closes with the client.
+    #[must_use]
+    pub(crate) fn for_queries(&self) -> Self {
+        Self { connection: Some(Arc::default()), ..self.clone() }
+    }
+
     #[must_use]
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Version that the runtime reported at [`Self::connect`].
     #[must_use]
     pub fn version(&self) -> &v1::VersionResponse {
         &self.version
@@ -285,7 +294,14 @@ impl Client {
     ) -> Result<T, CriError> {
         let started = std::time::Instant::now();
         let run = Call { endpoint: &self.endpoint, options: &self.options, kind, deadline };
-        let result = run.run(ask).map_err(|problem| self.error(call, problem));
+        let answer = match &self.connection {
+            None => run.run(ask),
+            Some(connection) => match connection.get() {
+                Some(open) => run.run_on(open, ask),
+                None => run.connect().and_then(|made| run.run_on(connection.get_or_init(|| made), ask)),
+            },
+        };
+        let result = answer.map_err(|problem| self.error(call, problem));
         tracing::debug!(endpoint = %self.endpoint, call, took = ?started.elapsed(), ok = result.is_ok());
         result
     }

@@ -36,7 +36,6 @@ const CRICTL: &str = "/etc/crictl.yaml";
 /// The kubelet's flag for the socket; `containerRuntimeEndpoint` in its configuration means the same.
 const ENDPOINT_FLAG: &str = "--container-runtime-endpoint";
 
-/// A candidate socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     pub endpoint: Endpoint,
@@ -55,7 +54,6 @@ pub struct EndpointDiscovery {
     pub problems: Vec<(PathBuf, String)>,
 }
 
-/// The result of probing the candidates.
 #[derive(Debug, Default)]
 pub struct Answers {
     /// Runtimes with CRI v1, in the order of the candidates. If there are several, the caller chooses one or
@@ -90,9 +88,9 @@ pub fn discover(root: &Sysroot) -> EndpointDiscovery {
     let usual = USUAL.map(|(path, origin)| (PathBuf::from(path), origin.to_owned()));
     // One socket may be at both paths.
     let default: Vec<_> = usual.iter().filter_map(|(path, _)| identity(root, path)).collect();
-    let named = named_by_runtimes(root).into_iter();
-    let named =
-        named.filter(|(path, _)| identity(root, path).is_none_or(|socket| !default.contains(&socket)));
+    let named = named_by_runtimes(root)
+        .into_iter()
+        .filter(|(path, _)| identity(root, path).is_none_or(|socket| !default.contains(&socket)));
     for (path, origin) in named.chain(usual) {
         if root.resolve(&path).is_ok() {
             finder.add(&path.to_string_lossy(), origin, false);
@@ -101,7 +99,6 @@ pub fn discover(root: &Sysroot) -> EndpointDiscovery {
     finder.found
 }
 
-/// Returns device and inode of a socket.
 fn identity(root: &Sysroot, path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
     let facts = std::fs::metadata(root.resolve(path).ok()?).ok()?;
@@ -111,19 +108,24 @@ fn identity(root: &Sysroot, path: &Path) -> Option<(u64, u64)> {
 /// Returns the sockets that runtimes' configurations and the command lines of running containerds name, if they are not
 /// the default ones.
 fn named_by_runtimes(root: &Sysroot) -> Vec<(PathBuf, String)> {
-    /// Read once: a run asks several times, and a reading may take long beside very many processes.
-    static COMMAND_LINES: OnceLock<Vec<Vec<String>>> = OnceLock::new();
-    let lines = if root.is_foreign() {
-        Vec::new()
-    } else {
-        let lines = COMMAND_LINES.get_or_init(|| processes::arguments_of_containerds().unwrap_or_default());
-        lines.clone()
-    };
+    let lines = if root.is_foreign() { Vec::new() } else { containerds().to_vec() };
     let crio = crio_socket(root).map(|(path, file)| (path, format!("listen in {}", file.display())));
     let sockets = crio.into_iter().chain(sockets(root, lines));
     // CRI-O's configuration has `/var/run`.
     let is_usual = |path: &Path| USUAL.iter().any(|(usual, _)| path.ends_with(usual.trim_start_matches('/')));
     sockets.filter(|(path, _)| !is_usual(path)).collect()
+}
+
+/// Returns the command lines of the containerds that ran when they were first read. A run asks several times, and a
+/// reading may take long beside very many processes.
+pub fn containerds() -> &'static [Vec<String>] {
+    static COMMAND_LINES: OnceLock<Vec<Vec<String>>> = OnceLock::new();
+    COMMAND_LINES.get_or_init(|| {
+        processes::arguments_of_containerds().unwrap_or_else(|error| {
+            tracing::warn!("looking for a containerd that runs: {error}");
+            Vec::new()
+        })
+    })
 }
 
 /// Connects to each candidate and sorts them by whether a runtime answers.

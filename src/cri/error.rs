@@ -34,10 +34,8 @@ impl CriError {
     }
 }
 
-/// Reason why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CriProblem {
-    /// The socket does not exist.
     #[error("no runtime is running: {0}")]
     NotRunning(String),
     /// The socket exists, but no process listens on it.
@@ -46,7 +44,6 @@ pub enum CriProblem {
     /// The runtime already serves the socket, but is still reading its state.
     #[error("the runtime is starting: {0}")]
     Starting(String),
-    /// No permission to use the socket.
     #[error("permission denied: runtime sockets are accessible to root only")]
     Denied,
     /// No answer before the deadline. The requested action may still happen.
@@ -55,7 +52,6 @@ pub enum CriProblem {
     /// The runtime exited, or closed the connection, before it answered. The requested action may have happened.
     #[error("the runtime closed the connection before it answered: {0}")]
     HungUp(String),
-    /// The runtime does not know the call.
     #[error("the runtime does not support this call: {0}")]
     Unimplemented(String),
     /// The socket serves gRPC without CRI.
@@ -70,7 +66,6 @@ pub enum CriProblem {
     /// The runtime refuses because the object is in use.
     #[error("in use: {0}")]
     InUse(String),
-    /// The runtime does not know the object.
     #[error("not found: {0}")]
     NotFound(String),
     /// The answer exceeds layersweep's or the runtime's limit.
@@ -88,7 +83,6 @@ pub enum CriProblem {
     /// A signal ended the wait for the answer to an action. The action may still happen.
     #[error("ended by a signal before it answered")]
     Left,
-    /// Any other error that the runtime returns.
     #[error("{code:?}: {message}")]
     Other {
         /// The gRPC code, for example `Unknown`.

@@ -18,7 +18,7 @@ use crate::model::text::reference::{bare_id, long_names};
 
 /// Index of the images by every id, name and digest that a container can use for them.
 #[derive(Debug, Default)]
-pub struct Names<'a> {
+pub struct ImageNames<'a> {
     by_id: HashMap<&'a str, Vec<usize>>,
     by_name: HashMap<&'a str, Vec<usize>>,
     /// By digest of the manifest, with any name before it.
@@ -35,8 +35,7 @@ pub struct Use {
     pub certain: bool,
 }
 
-impl<'a> Names<'a> {
-    /// Indexes a listing.
+impl<'a> ImageNames<'a> {
     #[must_use]
     pub fn new(images: &'a [RuntimeImage]) -> Self {
         let mut names = Self::default();
@@ -71,7 +70,6 @@ impl<'a> Names<'a> {
         Use { certain, images }
     }
 
-    /// Returns the images that a container uses.
     #[must_use]
     pub fn used_by(&self, container: &RuntimeContainer) -> Use {
         let references =
@@ -117,7 +115,7 @@ mod tests {
     #[test]
     fn images_are_found_by_every_runtimes_fields() {
         let images = images();
-        let names = Names::new(&images);
+        let names = ImageNames::new(&images);
         for (case, container, expected, certain) in [
             ("CRI-O 1.30", container("aaaa", "aaaa", "quay.io/app:1"), vec![0], true),
             (
@@ -159,7 +157,7 @@ mod tests {
     fn id_under_two_handlers_uses_both() {
         let mut images = images();
         images.push(RuntimeImage { runtime_handler: "kata".into(), ..images[0].clone() });
-        let used = Names::new(&images).used_by(&container("aaaa", "", ""));
+        let used = ImageNames::new(&images).used_by(&container("aaaa", "", ""));
         assert_eq!(used.images, BTreeSet::from([0, 3]));
     }
 }

@@ -15,7 +15,6 @@ use crate::model::ContainerState;
 /// The kubelet's label with a pod's uid (`pkg/kubelet/types/labels.go`).
 const POD_UID: &str = "io.kubernetes.pod.uid";
 
-/// Image in a runtime's listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeImage {
     /// containerd: `sha256:<digest of the configuration>`; CRI-O: the bare hex id.
@@ -33,13 +32,10 @@ pub struct RuntimeImage {
     pub runtime_handler: String,
 }
 
-/// Container in a runtime's listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeContainer {
     pub id: String,
-    /// Id of its pod's sandbox.
     pub sandbox_id: String,
-    /// Its name in the pod.
     pub name: String,
     /// Number of times that the container was recreated.
     pub attempt: u32,
@@ -58,7 +54,6 @@ pub struct RuntimeContainer {
     pub created: Option<Timestamp>,
 }
 
-/// Details that only the status of a container contains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerDetails {
     pub state: ContainerState,
@@ -72,15 +67,11 @@ pub struct ContainerDetails {
     pub log_path: String,
 }
 
-/// Pod sandbox in a runtime's listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeSandbox {
     pub id: String,
-    /// Name of the pod.
     pub name: String,
-    /// Namespace of the pod.
     pub namespace: String,
-    /// Uid of the pod, from the sandbox's metadata.
     pub uid: String,
     /// Uid of the pod, from the kubelet's label; empty without the label (crictl).
     pub pod_uid: String,
@@ -88,7 +79,6 @@ pub struct RuntimeSandbox {
     pub ready: bool,
     /// Time of creation; `None` if the runtime reports 0.
     pub created: Option<Timestamp>,
-    /// Runtime handler of the sandbox.
     pub runtime_handler: String,
 }
 
@@ -103,7 +93,6 @@ pub(super) fn images(answer: v1::ListImagesResponse) -> Result<Vec<RuntimeImage>
     Ok(images.into_iter().map(RuntimeImage::from).collect())
 }
 
-/// Converts the status of the image `id` for the runtime handler `handler`.
 pub(super) fn image(
     id: &str,
     handler: &str,
@@ -173,7 +162,6 @@ pub(super) fn sandboxes(answer: v1::ListPodSandboxResponse) -> Result<Vec<Runtim
     Ok(sandboxes)
 }
 
-/// Converts the status of the container `id`.
 pub(super) fn details(id: &str, answer: v1::ContainerStatusResponse) -> Result<ContainerDetails, CriProblem> {
     let Some(status) = answer.status else {
         return Err(CriProblem::Contradiction("an empty status".into()));

@@ -27,9 +27,8 @@ const MAX_INLINE: u64 = 2048;
 /// Maximum `st_blocks`, in bytes, of an inode that is stored in the metadata.
 const BLOCK: u64 = 4096;
 
-/// Metadata of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Metadata {
+pub struct InodeMetadata {
     /// Bytes of one copy of the metadata.
     pub bytes: u64,
     /// Bytes of the inode's `st_blocks` that are part of the metadata and use no other blocks.
@@ -38,15 +37,15 @@ pub struct Metadata {
 
 /// Estimates the metadata of an inode of `size` bytes whose `st_blocks` is `allocated` bytes.
 #[must_use]
-pub fn metadata(kind: FileType, size: u64, allocated: u64) -> Metadata {
+pub fn metadata(kind: FileType, size: u64, allocated: u64) -> InodeMetadata {
     let short = (size <= MAX_INLINE && kind.is_file()) || kind.is_symlink();
     if allocated == 0 || !(kind.is_file() || kind.is_symlink()) {
-        Metadata { bytes: INODE, inline_bytes: 0 }
+        InodeMetadata { bytes: INODE, inline_bytes: 0 }
     } else if short && allocated <= BLOCK {
-        Metadata { bytes: INODE + INLINE + size.min(BLOCK) * 17 / 16, inline_bytes: allocated }
+        InodeMetadata { bytes: INODE + INLINE + size.min(BLOCK) * 17 / 16, inline_bytes: allocated }
     } else {
         // A checksum of 4 bytes for each block of 4 KiB.
-        Metadata { bytes: INODE + EXTENT + allocated / 1024, inline_bytes: 0 }
+        InodeMetadata { bytes: INODE + EXTENT + allocated / 1024, inline_bytes: 0 }
     }
 }
 
@@ -67,7 +66,7 @@ mod tests {
             (RegularFile, 3000, 4096, 0, 631),
             (RegularFile, 30_000, 32_768, 0, 636),
         ] {
-            let Metadata { bytes, inline_bytes } = metadata(kind, size, allocated);
+            let InodeMetadata { bytes, inline_bytes } = metadata(kind, size, allocated);
             assert_eq!(inline_bytes, inline, "{kind:?} {size}");
             assert!(
                 bytes.abs_diff(measured) * 100 <= measured * 7,

@@ -13,7 +13,6 @@ pub struct Fingerprint(pub [u8; 16]);
 pub struct Fingerprinter(Sha256);
 
 impl Fingerprinter {
-    /// Starts a fingerprint of values of this kind.
     #[must_use]
     pub fn new(kind: &str) -> Self {
         let mut this = Self(Sha256::new());
@@ -28,19 +27,16 @@ impl Fingerprinter {
         self
     }
 
-    /// Adds a number.
     pub fn number(&mut self, number: u64) -> &mut Self {
         self.0.update(number.to_le_bytes());
         self
     }
 
-    /// Adds bytes that may be absent.
     pub fn maybe(&mut self, bytes: Option<&[u8]>) -> &mut Self {
         self.number(u64::from(bytes.is_some()));
         self.bytes(bytes.unwrap_or_default())
     }
 
-    /// Returns the fingerprint of all values added.
     #[must_use]
     pub fn finish(self) -> Fingerprint {
         let digest = self.0.finalize();

@@ -82,7 +82,6 @@ pub struct ThreadHoldings {
 }
 
 impl ThreadHoldings {
-    /// Records an inode.
     #[inline]
     pub fn add(&mut self, inode: Holding) {
         // Most files of a directory have inodes in the same chunk.
@@ -142,9 +141,8 @@ pub fn decode(bytes: &[u8], unit: usize) -> impl Iterator<Item = Holding> + '_ {
     })
 }
 
-/// An XFS whose inodes are counted by chunk.
 #[derive(Clone, Debug)]
-struct Filesystem {
+struct ChunkedXfs {
     rule: ChunkRule,
     fd: Arc<OwnedFd>,
 }
@@ -153,7 +151,7 @@ struct Filesystem {
 #[derive(Clone, Debug, Default)]
 pub struct InodeChunks {
     /// By `st_dev`.
-    filesystems: BTreeMap<u64, Filesystem>,
+    filesystems: BTreeMap<u64, ChunkedXfs>,
     holdings: Vec<Holding>,
 }
 
@@ -165,7 +163,7 @@ impl InodeChunks {
         for top in Top::all(roots, within).iter().flatten() {
             if let Ok(device) = rustix::fs::fstat(top.fd()).map(|stat| stat.st_dev)
                 && !filesystems.contains_key(&device)
-                && let Ok(Some(found)) = Filesystem::of(top.fd())
+                && let Ok(Some(found)) = ChunkedXfs::of(top.fd())
             {
                 filesystems.insert(device, found);
             }
@@ -186,7 +184,6 @@ impl InodeChunks {
         self.holdings = merged(std::mem::take(&mut self.holdings));
     }
 
-    /// Deletes all holdings.
     pub fn clear(&mut self) {
         self.holdings.clear();
     }
@@ -199,8 +196,9 @@ impl InodeChunks {
             let from = self
                 .holdings
                 .partition_point(|holding| (holding.device, holding.window) < (device, to.window));
-            let window = self.holdings[from..].iter_mut();
-            let window = window.take_while(|holding| (holding.device, holding.window) == (device, to.window));
+            let window = self.holdings[from..]
+                .iter_mut()
+                .take_while(|holding| (holding.device, holding.window) == (device, to.window));
             let mut is_held = false;
             for holding in window {
                 is_held |= holding.inodes & to.inodes != 0;
@@ -230,7 +228,7 @@ impl InodeChunks {
     }
 }
 
-impl Filesystem {
+impl ChunkedXfs {
     /// Returns `None` if `top` is not on XFS, or on one whose chunks are unknown.
     fn of(top: BorrowedFd<'_>) -> Result<Option<Self>> {
         if !xfs::is_xfs(top)? {

@@ -20,7 +20,6 @@ use crate::model::StoreId;
 /// allocate late, XFS frees blocks that it preallocated, btrfs moves small files into the metadata.
 pub const SETTLED_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
-/// Cached size of a layer that shares nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedSize {
     /// Stamp of its directories.
@@ -40,7 +39,6 @@ pub struct StoreSizes {
     pub layers: HashMap<Fingerprint, CachedSize>,
 }
 
-/// Sizes from earlier scans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SizeCache {
     pub stores: HashMap<StoreId, StoreSizes>,

@@ -94,28 +94,33 @@ fn of_unit(opener: Opener, roots: &[Result<Top>], trees: &[Tree<'_>]) -> Result<
     Ok(all.finish())
 }
 
-/// Returns the stamp of a unit whose only tree walked as a whole is this directory.
+/// Returns the stamp of a unit whose only tree walked as a whole is this directory, and true if the directory contains a
+/// directory `diff`.
 ///
 /// # Errors
 /// If the directory cannot be examined.
-pub fn of_directory(directory: BorrowedFd<'_>) -> Result<Fingerprint> {
+pub fn of_directory(directory: BorrowedFd<'_>) -> Result<(Fingerprint, bool)> {
     let mut all = Fingerprinter::new(STAMP);
-    take_directory(&mut all, directory)?;
-    Ok(all.finish())
+    let has_diff = take_directory(&mut all, directory)?;
+    Ok((all.finish(), has_diff))
 }
 
-fn take_directory(all: &mut Fingerprinter, directory: BorrowedFd<'_>) -> Result<()> {
+/// Returns true if the directory contains a directory `diff`.
+fn take_directory(all: &mut Fingerprinter, directory: BorrowedFd<'_>) -> Result<bool> {
     let whole = rustix::fs::fstat(directory)?;
     take(all, &whole);
     // A directory has two links plus one for each subdirectory (on btrfs always one): once all subdirectories are
     // found, the remaining names need not be looked up.
     #[allow(clippy::unnecessary_cast)] // another type on other architectures
     let (mut links, all_links) = (2, whole.st_nlink as u64);
+    let mut has_diff = false;
     for name in INSIDE {
         match rustix::fs::statat(directory, name, AS_IT_IS) {
             Ok(stat) => {
                 take(all, &stat);
-                links += u64::from(FileType::from_raw_mode(stat.st_mode).is_dir());
+                let is_directory = FileType::from_raw_mode(stat.st_mode).is_dir();
+                has_diff |= is_directory && name == "diff";
+                links += u64::from(is_directory);
                 if links > 2 && links == all_links {
                     break;
                 }
@@ -124,7 +129,7 @@ fn take_directory(all: &mut Fingerprinter, directory: BorrowedFd<'_>) -> Result<
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    Ok(has_diff)
 }
 
 #[allow(clippy::unnecessary_cast, clippy::cast_sign_loss)] // other types elsewhere; only equality matters
@@ -152,13 +157,10 @@ mod tests {
     use std::path::Path;
 
     fn of(root: &Path, parts: &[(&str, TreeScope)]) -> Option<Fingerprint> {
-        let trees = parts.iter().map(|(path, scope)| Tree {
-            root: 0,
-            path: Path::new(path).into(),
-            unit: 7,
-            scope: *scope,
-        });
-        let trees: Vec<_> = trees.collect();
+        let trees: Vec<_> = parts
+            .iter()
+            .map(|(path, scope)| Tree { root: 0, path: Path::new(path).into(), unit: 7, scope: *scope })
+            .collect();
         gather(&[root.to_path_buf()], &Within::default(), &trees, 2).remove(&7)
     }
 

@@ -5,15 +5,12 @@ use std::time::Duration;
 
 use crate::sys::removal::{Removal, RemovalFailure};
 
-/// Changes made by an edit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deleted {
     /// The store was changed: if the edit fails, it was stopped halfway. Nothing else decides that. Half-written record
     /// files of dead processes do not count.
     pub has_changed: bool,
-    /// Ids of images whose record was removed.
     pub images: Vec<String>,
-    /// Ids of layers whose record was removed.
     pub layers: Vec<String>,
     /// Paths of deleted objects without a record.
     pub orphans: Vec<PathBuf>,
@@ -25,7 +22,6 @@ pub struct Deleted {
     pub more_failures: u64,
     /// Directories were deleted in place, under the locks.
     pub in_place: bool,
-    /// The reserve file was released for it.
     pub reserve_file_released: bool,
     /// Interrupted by a signal: directories in the trash are not empty yet.
     pub interrupted: bool,
@@ -34,7 +30,6 @@ pub struct Deleted {
 }
 
 impl Deleted {
-    /// Adds the changes of a later session.
     pub(super) fn add(&mut self, later: Self) {
         self.has_changed |= later.has_changed;
         self.images.extend(later.images);

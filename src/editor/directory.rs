@@ -55,7 +55,6 @@ impl Directory {
         Ok(fd.map(|fd| Self { fd, path: shown }))
     }
 
-    /// Duplicates the descriptor.
     pub(super) fn again(&self) -> Result<Self, Fault> {
         let fd = self.fd.try_clone().map_err(|error| {
             Fault::new("opening", &self.path, Errno::from_io_error(&error).unwrap_or(Errno::MFILE))
@@ -103,8 +102,10 @@ impl Directory {
         let path = path.as_ref();
         let Some(file) = self.open(path, OFlags::RDONLY)? else { return Ok(None) };
         let mut content = Vec::new();
-        let read = file.take(limit + 1).read_to_end(&mut content);
-        let read = read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        let read = file
+            .take(limit + 1)
+            .read_to_end(&mut content)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
         match read {
             Ok(length) if length as u64 > limit => Err(self.fault("reading", path)(Errno::FBIG)),
             Ok(_) => Ok(Some(content)),
@@ -158,7 +159,6 @@ impl Directory {
         give_to_owner(self.fd.as_fd(), other.fd.as_fd());
     }
 
-    /// Creates a new file and opens it for writing.
     pub(super) fn create(&self, name: impl AsRef<OsStr>, mode: Mode) -> Result<File, Fault> {
         let name = name.as_ref();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -195,7 +195,6 @@ impl Directory {
         rustix::fs::renameat(&self.fd, name, &self.fd, new).map_err(self.fault("renaming", name))
     }
 
-    /// Deletes an entry and everything below it.
     pub(super) fn remove_tree(&self, name: impl AsRef<OsStr>) -> Removal {
         removal::remove(self.fd.as_fd(), &self.path, name.as_ref())
     }

@@ -32,7 +32,6 @@ pub enum Error {
     /// The filesystem has no room (or inode, or quota) for the record file's new version, and none could be made.
     #[error("no space left to write: {0}")]
     NoSpace(Fault),
-    /// A system call failed.
     #[error(transparent)]
     Failed(Fault),
     /// A signal arrived before anything was changed.
@@ -90,7 +89,6 @@ impl Error {
         }
     }
 
-    /// Returns true if a full filesystem caused it.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         matches!(
@@ -113,7 +111,6 @@ impl Error {
     }
 }
 
-/// A system call that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The operation: "opening", "renaming".
@@ -156,7 +153,6 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// A process that holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreLockHolder {
     /// Its process id in this PID namespace; `None` if the lock belongs to an open file (of another layersweep) or to a
@@ -188,11 +184,7 @@ pub enum Refusal {
     MountedReadOnly(PathBuf),
     /// It belongs to another user, who could redirect root's changes to another place.
     #[error("{} belongs to {}; run as that user: podman unshare layersweep", path.display(), users::name(*owner))]
-    OtherOwner {
-        path: PathBuf,
-        /// Uid of its owner.
-        owner: u32,
-    },
+    OtherOwner { path: PathBuf, owner: u32 },
     /// Its user may not delete files that containers created there under other ids.
     #[error("it can only be removed completely in podman's user namespace: podman unshare layersweep")]
     OutsideNamespace,
@@ -208,7 +200,6 @@ pub enum Refusal {
     /// A record file cannot be parsed completely.
     #[error("{path} {message}")]
     Damaged { path: PathBuf, message: String },
-    /// A container uses it.
     #[error("container {name} ({id}) of {} uses it", owner_name(*owner))]
     UsedByContainer {
         id: String,
@@ -216,30 +207,19 @@ pub enum Refusal {
         /// The runtime or tool that created the container.
         owner: Owner,
     },
-    /// An image uses it.
     #[error("layer {layer} is used by image {image}")]
     UsedByImage { layer: String, image: String },
     /// A user outside the store needs it.
     #[error("{by} needs {id}")]
-    UsedElsewhere {
-        /// The image or layer.
-        id: String,
-        /// The user, for messages.
-        by: String,
-    },
+    UsedElsewhere { id: String, by: String },
     /// Another store may need it: that store, or the configuration that may name one, could not be read completely.
     #[error("whether another store needs it is unknown: {} could not be read completely", .0.display())]
     BorrowerUnknown(PathBuf),
     /// Stores that use images of this one kept changing.
     #[error("other stores that use images of this one kept changing")]
     BorrowersBusy,
-    /// It is the parent of another layer.
     #[error("layer {layer} is the parent of layer {child}")]
-    HasChild {
-        layer: String,
-        /// The layer above it.
-        child: String,
-    },
+    HasChild { layer: String, child: String },
     /// Something is mounted on, from or below it.
     #[error("{path} is in use by the mount at {mount_point} in the mount namespace of process {pid}", path = path.display(), mount_point = mount_point.display())]
     Mounted {
@@ -247,7 +227,6 @@ pub enum Refusal {
         path: PathBuf,
         /// The mount point, as that process sees it.
         mount_point: PathBuf,
-        /// A process that sees the mount.
         pid: u32,
     },
     /// The mounts or the open files of some process cannot be read.
@@ -259,7 +238,6 @@ pub enum Refusal {
     /// Other processes kept the locks or kept mounting layers, so that no check was as recent as the locks.
     #[error("other processes kept locking the store or mounting layers during the check for mounts")]
     Unsettled,
-    /// A process belongs to it.
     #[error("process {pid} ({command}) belongs to {id}")]
     Process { pid: u32, command: String, id: String },
     /// It does not exist (any more).
@@ -296,17 +274,13 @@ pub enum Refusal {
     },
     /// It has a record (again).
     #[error("{id} has a record now")]
-    Recorded {
-        /// Its id or name.
-        id: String,
-    },
+    Recorded { id: String },
     /// It may be work in progress.
     #[error("{path} is too young ({}, minimum {})", age.map_or_else(|| "of unknown age".into(), |age| format!("{} old", span(age))), span(*wanted), path = path.display())]
     Young {
         path: PathBuf,
         /// `None`: unknown.
         age: Option<SignedDuration>,
-        /// Minimum age.
         wanted: SignedDuration,
     },
     /// Its lock is held: a process is working in it.

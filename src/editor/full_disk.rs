@@ -199,8 +199,10 @@ impl Session<'_> {
     fn hold_enough(&self, layers: &Directory, enough: u64) -> bool {
         let (mut sum, mut seen) = (0_u64, NamesSeen::new());
         self.room.offered.iter().flatten().any(|layer| {
-            let parent = self.directories[layer.dir_index].layers.as_ref();
-            let parent = parent.filter(|parent| device(parent.fd()) == device(layers.fd()));
+            let parent = self.directories[layer.dir_index]
+                .layers
+                .as_ref()
+                .filter(|parent| device(parent.fd()) == device(layers.fd()));
             let path = parent.map(|parent| parent.path().join(&layer.id));
             sum = sum.saturating_add(path.map_or(0, |path| holds(&path, enough, &mut seen)));
             sum >= enough

@@ -41,10 +41,8 @@ pub enum LayerFlag {
     Unset,
 }
 
-/// Callback with the name of each completed step.
 pub type OnStep = Box<dyn Fn(&'static str) + Send + Sync>;
 
-/// Settings of an editor.
 pub struct Options {
     /// Timeout for the store's locks.
     pub patience: Duration,
@@ -92,7 +90,6 @@ impl fmt::Debug for Options {
     }
 }
 
-/// The operations on one store.
 #[derive(Debug)]
 pub struct Editor {
     pub(super) places: StorePlaces,
@@ -174,7 +171,6 @@ impl Editor {
         Ok(())
     }
 
-    /// Reads the current needs outside the store.
     pub(super) fn look_outside(&self) -> OutsideNeeds {
         self.options.outside.as_ref().map_or_else(OutsideNeeds::default, |look| look())
     }

@@ -103,8 +103,8 @@ impl Session<'_> {
             self.records.images.iter().filter(|record| planned.names.is_some() && lists::is_list(record));
         for list in lists {
             let places = &self.editor.places;
-            let digests = lists::digests(places, list);
-            let digests = digests.map_err(|error| cannot_read(lists::manifest(places, list), &error))?;
+            let digests = lists::digests(places, list)
+                .map_err(|error| cannot_read(lists::manifest(places, list), &error))?;
             if lists::is_member(&digests, &image) {
                 self.prove_no_container(&list.id)?;
                 self.prove_no_volume(list)?;
@@ -126,7 +126,6 @@ impl Session<'_> {
         points.try_for_each(|point| self.evidence.prove_unmounted(&point, &[]))
     }
 
-    /// Proves that no container was created from the image.
     fn prove_no_container(&self, id: &String) -> Result<(), Refusal> {
         match self.records.containers.iter().find(|container| container.image.as_ref() == Some(id)) {
             Some(container) => Err(self.used_by(container)),
@@ -144,10 +143,12 @@ impl Session<'_> {
         Ok(prove_image_outside(&self.outside, image)?)
     }
 
-    /// Proves that the image exists, with the planned names.
     fn prove_names(&self, planned: &PlannedImage) -> Result<ImageRecord, Refusal> {
-        let image = self.records.image(&planned.id).cloned();
-        let image = image.ok_or_else(|| Refusal::Unknown { kind: "image", id: planned.id.clone() })?;
+        let image = self
+            .records
+            .image(&planned.id)
+            .cloned()
+            .ok_or_else(|| Refusal::Unknown { kind: "image", id: planned.id.clone() })?;
         planned.prove_names(&image.names)?;
         Ok(image)
     }
@@ -170,8 +171,8 @@ impl Session<'_> {
         if owner::origin(&within, container, &directory).owner != Owner::CriO {
             return Ok(false);
         }
-        let volumes = cri_o::image_volumes(&within, &directory);
-        let volumes = volumes.map_err(|error| cannot_read(directory.join("userdata/config.json"), &error))?;
+        let volumes = cri_o::image_volumes(&within, &directory)
+            .map_err(|error| cannot_read(directory.join("userdata/config.json"), &error))?;
         Ok(volumes.ids.iter().any(|volume| may_be(volume, &image.id, &image.names, &image.digests)))
     }
 }

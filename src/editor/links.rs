@@ -34,7 +34,6 @@ pub(super) struct ShortLinks {
 /// The same in the other direction.
 #[derive(Debug, Default)]
 struct Index {
-    /// Names in `l/` that lead to a directory.
     names: HashMap<String, Vec<String>>,
     /// Directories above a short name or an id.
     users: HashMap<String, Vec<String>>,
@@ -104,7 +103,6 @@ impl ShortLinks {
         self.index().names.get(id).into_iter().flatten().map(String::as_str)
     }
 
-    /// The directory that a short name leads to.
     pub(super) fn target(&self, name: &str) -> Option<&str> {
         self.targets.get(std::ffi::OsStr::new(name))?.as_deref()
     }

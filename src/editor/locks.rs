@@ -33,7 +33,6 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// is no deadlock; but other processes should not wait for long.
 const HOLD_AND_WAIT: Duration = Duration::from_millis(100);
 
-/// An open lock file.
 #[derive(Debug)]
 pub(super) struct Lock {
     /// The records that it guards; `None` for the lock of a staging area or a temporary directory.

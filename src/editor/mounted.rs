@@ -20,7 +20,6 @@ use crate::sys::beneath::AS_IT_IS;
 use crate::sys::namespaces::Mounts;
 use crate::sys::users;
 
-/// The evidence to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Read {
     Mounts,

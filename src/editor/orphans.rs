@@ -32,7 +32,6 @@ const TAR_SPLIT: &str = ".tar-split.gz";
 /// An orphan that a scan found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrphanAt {
-    /// Its class in the scan.
     pub kind: Orphan,
     pub path: PathBuf,
 }
@@ -78,7 +77,6 @@ pub struct SetAside<'e> {
     answers: HashMap<PathBuf, OrphanResult>,
 }
 
-/// Result of the proof of one orphan under the locks.
 #[derive(Debug)]
 struct OrphanResult {
     done: Deleted,
@@ -135,7 +133,6 @@ struct AgeCondition {
     min_age: SignedDuration,
 }
 
-/// An orphan and its open parent directory.
 struct OpenOrphan {
     dir_index: usize,
     parent: Directory,
@@ -266,8 +263,10 @@ impl Session<'_> {
     /// Deletes the staging area of a partial pull. Holds its lock until the area is in the trash.
     fn reclaim_staging(&mut self, found: &OpenOrphan, age: AgeCondition) -> Result<(), Error> {
         let path = Path::new(&found.name).join("staging.lock");
-        let lock = found.parent.open(&path, OFlags::RDWR)?;
-        let lock = lock.map(|file| Lock::new(None, found.parent.path().join(&path), file));
+        let lock = found
+            .parent
+            .open(&path, OFlags::RDWR)?
+            .map(|file| Lock::new(None, found.parent.path().join(&path), file));
         if let Some(lock) = &lock
             && !lock.try_exclusive()?
         {

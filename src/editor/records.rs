@@ -10,7 +10,6 @@ use crate::stores::containers_storage::places::{MOST_RECORD_BYTES, RecordKind};
 use crate::stores::containers_storage::records::{self, ContainerRecord, ImageRecord, LayerRecord};
 use crate::sys::allowance::Allowance;
 
-/// One record file.
 #[derive(Debug)]
 pub(super) struct RecordFile {
     pub(super) kind: RecordKind,
@@ -34,7 +33,6 @@ impl RecordFile {
     }
 }
 
-/// The records of all files.
 #[derive(Debug, Default)]
 pub(super) struct LockedRecords {
     pub(super) files: Vec<RecordFile>,
@@ -44,7 +42,6 @@ pub(super) struct LockedRecords {
 }
 
 impl LockedRecords {
-    /// Reads every record file of every directory.
     pub(super) fn load(directories: &[StoreDirectory]) -> Result<Self, Error> {
         let mut records = Self::default();
         let mut blanks = Vec::new();

@@ -40,7 +40,6 @@ const INLINE_FILES: usize = 2048;
 /// Name of the data file in a reserve file that is a directory. It is created last.
 const DATA: &str = "data";
 
-/// The reserve file of one filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReserveFile {
     parent: Root,

@@ -43,7 +43,6 @@ pub type IsKept<'a> = &'a dyn Fn(&str, &[String], &[String]) -> bool;
 /// The deletion of an image that a killed run began, as recorded in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BegunDeletion {
-    /// Id of the image.
     pub image: String,
     /// Its layers, each before its parent.
     pub layers: Vec<LayerIdentity>,
@@ -109,7 +108,6 @@ fn own_trashes(parent: &Directory, holder: &str) -> Result<BTreeSet<String>, Err
     Ok(numbers.filter(|number| trash::is_own_number(number)).map(str::to_owned).collect())
 }
 
-/// A trace of a deletion that a killed run began.
 #[derive(Clone, Copy)]
 enum Unfinished<'a> {
     /// A quarantined directory: the index of the directory of the store that contains it, and its name.
@@ -307,8 +305,9 @@ impl Session<'_> {
         let parents = self.parents();
         let has_child: HashSet<&str> = parents.values().flatten().copied().collect();
         let layers = self.records.layers.iter().map(|layer| &layer.id);
-        let tops = layers.filter(|top| !has_child.contains(top.as_str()));
-        let tops = tops.filter(|top| chain(&parents, Some(top)).any(|id| id == lost));
+        let tops = layers
+            .filter(|top| !has_child.contains(top.as_str()))
+            .filter(|top| chain(&parents, Some(top)).any(|id| id == lost));
         // `layers_of` expects images: it gets one for each top layer.
         let images: Vec<_> =
             tops.map(|top| ImageRecord { layer: Some(top.clone()), ..ImageRecord::default() }).collect();

@@ -317,7 +317,6 @@ impl<'e> Session<'e> {
 }
 
 impl Unlocked<'_> {
-    /// Deletes an entry of a trash.
     pub(super) fn remove(&mut self, moved: &Moved) -> Result<Removal, Error> {
         let DirectoryTrash { dir_index, trash, .. } = &mut self.trashes[moved.trash_index];
         let layers = self.directories[*dir_index].layers.as_ref();

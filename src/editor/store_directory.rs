@@ -11,7 +11,6 @@ use super::trash::{TEMPDIRS, TEMPDIRS_OF_RECORDS};
 use crate::stores::containers_storage::places::{RecordKind, StorePlaces};
 use crate::sys::root::Root;
 
-/// Role of a directory in its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Graphroot,
@@ -58,7 +57,6 @@ impl StoreDirectory {
         Ok(Self { path: root.to_path_buf(), role, driver: driver_directory, layers, records })
     }
 
-    /// Directory of the records of a kind.
     pub(super) fn records(&self, kind: RecordKind) -> Option<&Directory> {
         self.records[kind as usize].as_ref()
     }

@@ -9,7 +9,6 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// Reason for which a record file is not edited.
 #[derive(Debug, thiserror::Error)]
 pub enum TableFault {
     /// It is not a JSON array of objects.
@@ -26,7 +25,6 @@ pub enum TableFault {
     Unknown(String),
 }
 
-/// The records of one file, in its order.
 #[derive(Clone, Debug)]
 pub struct RecordTable {
     records: Vec<RawRecord>,
@@ -98,8 +96,10 @@ impl RecordTable {
         let mut seen = std::collections::HashSet::new();
         for (position, raw) in raw.unwrap_or_default().into_iter().enumerate() {
             let object: RawObject = serde_json::from_str(raw.get())?;
-            let id = object.get("id").and_then(|id| serde_json::from_str(id.get()).ok());
-            let id: String = id.ok_or(TableFault::NoId(position))?;
+            let id: String = object
+                .get("id")
+                .and_then(|id| serde_json::from_str(id.get()).ok())
+                .ok_or(TableFault::NoId(position))?;
             if !seen.insert(id.clone()) {
                 return Err(TableFault::Twice(id));
             }
@@ -108,7 +108,6 @@ impl RecordTable {
         Ok(Self { records })
     }
 
-    /// Returns true if a record has this id.
     #[must_use]
     pub fn has(&self, id: &str) -> bool {
         self.records.iter().any(|record| record.id == id)
@@ -148,7 +147,6 @@ impl RecordTable {
             .ok_or_else(|| TableFault::Unknown(id.to_owned()))
     }
 
-    /// The file's new content.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![b'['];

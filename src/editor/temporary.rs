@@ -34,8 +34,12 @@ impl Editor {
         self.prove_in_place()?;
         let (parent, class) = self.temporary_directory(holder)?.ok_or_else(|| unknown_file(path))?;
         let within = self.places.within();
-        let entry = within.list(holder).unwrap_or_default().into_iter().find(|entry| entry.name == name);
-        let entry: DirectoryEntry = entry.ok_or_else(|| unknown_file(path))?;
+        let entry: DirectoryEntry = within
+            .list(holder)
+            .unwrap_or_default()
+            .into_iter()
+            .find(|entry| entry.name == name)
+            .ok_or_else(|| unknown_file(path))?;
         if class == Orphan::VarTmp && !temporary_files::is_temporary(&entry) {
             return Err(unknown_file(path).into());
         }

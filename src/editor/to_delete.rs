@@ -5,7 +5,6 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use crate::stores::containers_storage::chains::DEEPEST;
 use crate::stores::containers_storage::records::{ContainerRecord, ImageRecord, LayerRecord};
 
-/// A layer that is proven to be unused.
 #[derive(Clone)]
 pub(super) struct LayerToDelete {
     pub(super) id: String,

@@ -23,7 +23,6 @@ pub(super) const TEMPDIRS_OF_RECORDS: &str = "tmp";
 /// A temporary directory and its lock, which is held.
 #[derive(Debug)]
 pub(super) struct Trash {
-    /// Parent of `tempdirs`.
     parent: Directory,
     tempdirs: Directory,
     number: String,
@@ -47,8 +46,10 @@ impl Trash {
 
     /// Allocated bytes of its directories on the filesystem `device` (`st_dev`).
     pub(super) fn own_bytes(&self, device: u64) -> u64 {
-        let stats = [Some(&self.tempdirs), self.directory.as_ref()].into_iter().flatten();
-        let stats = stats.filter_map(|directory| rustix::fs::fstat(directory.fd()).ok());
+        let stats = [Some(&self.tempdirs), self.directory.as_ref()]
+            .into_iter()
+            .flatten()
+            .filter_map(|directory| rustix::fs::fstat(directory.fd()).ok());
         let blocks = stats.filter(|stat| stat.st_dev == device).map(|stat| stat.st_blocks);
         blocks.map(|blocks| u64::try_from(blocks).unwrap_or(0) * 512).sum()
     }
@@ -185,7 +186,6 @@ impl Trash {
 /// Digits of layersweep's numbers. The library's numbers have 32 bits, so at most 10 digits.
 const OWN_DIGITS: usize = 12;
 
-/// Chooses the number of a new temporary directory.
 pub(super) fn new_number() -> String {
     format!("1{:0width$}", noise64() % 10_u64.pow(11), width = OWN_DIGITS - 1)
 }

@@ -13,7 +13,6 @@ use super::session::Session;
 use super::to_delete::LayerToDelete;
 use crate::stores::leaks;
 
-/// Reason for which a layer with a record may be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unused {
     /// It is flagged incomplete: its creation or its deletion was interrupted, and every library deletes it when it

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::cri::in_use::Names;
+use crate::cri::in_use::ImageNames;
 use crate::cri::{
     Client, CriError, CriProblem, RuntimeContainer, RuntimeImage, RuntimeSandbox, RuntimeStore,
 };
@@ -36,7 +36,6 @@ pub struct CriRemover {
     handles: HashMap<String, Vec<Handle>>,
     /// The runtime's images at the last look at all of them, each as it was when it was last looked at by itself.
     images: Vec<RuntimeImage>,
-    /// Requests about one image, in progress.
     pending: Option<(String, JoinHandle<Result<Answers, CriError>>)>,
     /// The runtime's listings at the last look.
     listing: Option<Listing>,
@@ -69,21 +68,21 @@ impl Answers {
     /// by the next look.
     fn new(
         client: &Client,
-        images: impl FnOnce() -> Result<Vec<RuntimeImage>, CriError>,
+        images: impl FnOnce(&Client) -> Result<Vec<RuntimeImage>, CriError>,
     ) -> Result<Self, CriError> {
+        let client = client.for_queries();
         let containers = client.containers()?;
         let sandboxes = client.sandboxes()?;
-        Ok(Self { containers, sandboxes, images: images()? })
+        Ok(Self { containers, sandboxes, images: images(&client)? })
     }
 
     /// Asks for all images. CRI-O needs longer for that than for the removal of an image.
     fn of_all(client: &Client) -> Result<Self, CriError> {
-        Self::new(client, || client.images())
+        Self::new(client, Client::images)
     }
 
-    /// Asks for the image with these handles.
     fn of_image(client: &Client, handles: &[Handle]) -> Result<Self, CriError> {
-        Self::new(client, || {
+        Self::new(client, |client| {
             let statuses = handles.iter().map(|handle| client.image(&handle.id, &handle.runtime_handler));
             Ok(statuses.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
         })
@@ -251,7 +250,7 @@ impl CriRemover {
         of_listing: &HashMap<usize, ImageIx>,
         facts: &mut [Facts],
     ) {
-        let names = Names::new(&self.images);
+        let names = ImageNames::new(&self.images);
         for container in containers {
             let name = name(container);
             for position in names.used_by(container).images {
@@ -301,7 +300,6 @@ impl Handle {
     }
 }
 
-/// Image of the inventory for each position in the runtime's images.
 fn by_position(found: &ImageMatch) -> HashMap<usize, ImageIx> {
     let known = found.known.iter();
     let pairs =
@@ -317,7 +315,6 @@ fn is_known_user(inventory: &Inventory, container: &RuntimeContainer, image_ix: 
         || inventory.uses_of(image_ix).any(|usage| usage.container.as_ref() == Some(&container.id))
 }
 
-/// A container as the kubelet sees it.
 fn listed(container: &RuntimeContainer, sandboxes: &[RuntimeSandbox], mounted: &[String]) -> ListedContainer {
     let RuntimeContainer { image_id, image_ref, sandbox_id, .. } = container;
     let image_id = if image_id.is_empty() { image_ref } else { image_id };
@@ -326,7 +323,6 @@ fn listed(container: &RuntimeContainer, sandboxes: &[RuntimeSandbox], mounted: &
     ListedContainer { image_id: image_id.clone(), handler, mounted_images: mounted.to_vec() }
 }
 
-/// Name of a container for messages.
 fn name(container: &RuntimeContainer) -> &str {
     if container.name.is_empty() { &container.id } else { &container.name }
 }
@@ -382,7 +378,6 @@ fn failed_removal(step: &Step, error: &CriError, touched: bool) -> RemovalResult
     .into()
 }
 
-/// The stores of `inventory` that the runtime serves.
 pub(super) fn runtime_stores(
     client: &Client,
     store: &RuntimeStore,

@@ -119,8 +119,9 @@ impl Remover for DirectRemover<'_> {
             let mut facts = refusals.get(image.id.as_str()).cloned().unwrap_or_default();
             if !refusals.is_empty() {
                 let layers = refs.reach(Root::Image(position.into())).iter().copied();
-                let refused = layers.filter_map(|node| Some((node, refusals.get(&inventory[node].id)?)));
-                let refused = refused.filter(|(node, _)| may_be_deleted(scan, image.store, *node));
+                let refused = layers
+                    .filter_map(|node| Some((node, refusals.get(&inventory[node].id)?)))
+                    .filter(|(node, _)| may_be_deleted(scan, image.store, *node));
                 refused.for_each(|(_, refusal)| facts.add(refusal.clone()));
                 // One overlay mount uses several layers.
                 facts.used_by.dedup();

@@ -12,7 +12,6 @@ use crate::model::{FilesystemIx, Inventory, Store, StoreId, StoreIx};
 use crate::policy::FullFilesystem;
 use crate::stores::{self, Scan};
 
-/// The editors of all stores that can be edited.
 #[derive(Debug)]
 pub struct Editors {
     /// By store id, which is the same in every scan; `Err`: the reason for which the store is not edited.
@@ -20,7 +19,6 @@ pub struct Editors {
     reserve_files: Vec<ReserveFile>,
 }
 
-/// Reason for which a store is not edited.
 #[derive(Debug)]
 struct Closed {
     why: String,
@@ -44,35 +42,40 @@ impl Editors {
     #[must_use]
     pub fn of(scan: &Scan, state_dir: &Path, trusts_namespace: bool) -> Self {
         let mut all: Vec<ReserveFile> = Vec::new();
-        let stores = scan.inventory.stores.iter().zip(&scan.editable).map(|(store, places)| {
-            let key = StoreId::of(store);
-            let Some(places) = places else {
-                let why = format!("only {} deletes there", store.kind.as_str());
-                return (key, Err(Closed { why, by_its_user: false, by_podman: false }));
-            };
-            if store.is_of_artifacts() {
-                let why = "artifacts are not deleted directly: podman artifact rm NAME".to_owned();
-                return (key, Err(Closed { why, by_its_user: false, by_podman: false }));
-            }
-            let reserve_files = ReserveFile::of_store(places, state_dir).unwrap_or_else(|error| {
-                tracing::warn!(%error, store = %store.root.display(), "no reserve file");
-                Vec::new()
-            });
-            for reserve_file in &reserve_files {
-                if all.iter().all(|known| known.path() != reserve_file.path()) {
-                    all.push(reserve_file.clone());
+        let stores = scan
+            .inventory
+            .stores
+            .iter()
+            .zip(&scan.editable)
+            .map(|(store, places)| {
+                let key = StoreId::of(store);
+                let Some(places) = places else {
+                    let why = format!("only {} deletes there", store.kind.as_str());
+                    return (key, Err(Closed { why, by_its_user: false, by_podman: false }));
+                };
+                if store.is_of_artifacts() {
+                    let why = "artifacts are not deleted directly: podman artifact rm NAME".to_owned();
+                    return (key, Err(Closed { why, by_its_user: false, by_podman: false }));
                 }
-            }
-            let reserve_files = reserve_files.into_iter().filter(ReserveFile::exists).collect();
-            let (request, store_places) = (scan.request.clone(), places.clone());
-            let outside: LookOutside = Box::new(move || stores::outside(&request, &store_places));
-            let (outside, present) = (Some(outside), Some(scan.present.clone()));
-            let trust_pid_namespace = trusts_namespace;
-            let options =
-                Options { reserve_files, outside, present, trust_pid_namespace, ..Options::default() };
-            (key, Editor::new(places, options).map_err(|refusal| Closed::from(&refusal)))
-        });
-        let stores = stores.collect();
+                let reserve_files = ReserveFile::of_store(places, state_dir).unwrap_or_else(|error| {
+                    tracing::warn!(%error, store = %store.root.display(), "no reserve file");
+                    Vec::new()
+                });
+                for reserve_file in &reserve_files {
+                    if all.iter().all(|known| known.path() != reserve_file.path()) {
+                        all.push(reserve_file.clone());
+                    }
+                }
+                let reserve_files = reserve_files.into_iter().filter(ReserveFile::exists).collect();
+                let (request, store_places) = (scan.request.clone(), places.clone());
+                let outside: LookOutside = Box::new(move || stores::outside(&request, &store_places));
+                let (outside, present) = (Some(outside), Some(scan.present.clone()));
+                let trust_pid_namespace = trusts_namespace;
+                let options =
+                    Options { reserve_files, outside, present, trust_pid_namespace, ..Options::default() };
+                (key, Editor::new(places, options).map_err(|refusal| Closed::from(&refusal)))
+            })
+            .collect();
         Self { stores, reserve_files: all }
     }
 
@@ -107,7 +110,6 @@ impl Editors {
         self.stores.iter().any(|(_, editor)| editor.as_ref().is_err_and(|closed| closed.by_its_user))
     }
 
-    /// Returns true if no store can be edited.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.stores.iter().all(|(_, editor)| editor.is_err())
@@ -178,7 +180,6 @@ impl Editors {
     }
 }
 
-/// The begun deletions of images in a store.
 fn begun_in(store: &StoreId, begun: &[DeletionRow]) -> Vec<BegunDeletion> {
     let of_store = begun.iter().filter(|row| row.store.as_ref() == Some(store));
     of_store.map(|row| BegunDeletion { image: row.id.clone(), layers: row.layers.clone() }).collect()

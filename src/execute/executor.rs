@@ -33,7 +33,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// filesystem to which other processes write: those are measured once, without waiting.
 const WORTH_WAITING: u64 = 4 << 20;
 
-/// Receives events of a run as they happen.
 pub trait RunObserver {
     /// These targets are about to be proven and moved aside together. Each of them has its turn later
     /// ([`Self::begins`]), or is withdrawn.
@@ -92,7 +91,6 @@ pub(super) trait Handler {
     }
 }
 
-/// A run in progress.
 pub struct Run<'a> {
     observer: &'a mut dyn RunObserver,
     pub(super) gauges: Gauges,
@@ -113,18 +111,17 @@ impl std::fmt::Debug for Run<'_> {
 }
 
 /// A filesystem on which bytes are expected to be freed, with its room and the handler's own bytes before the deletion.
-type Before = (Option<FilesystemIx>, Option<Room>, i64);
+type RoomBefore = (Option<FilesystemIx>, Option<Room>, i64);
 
 /// State before a deletion, for measuring it.
 struct Gauged {
-    before: Vec<Before>,
+    before: Vec<RoomBefore>,
     /// Change of free bytes of these filesystems while nothing was deleted.
     moved_bytes: u64,
     byproduct: Vec<Gain>,
 }
 
 impl<'a> Run<'a> {
-    /// Begins a run that measures the filesystems of `gauges`.
     pub fn new(gauges: Gauges, patience: SettlePatience, observer: &'a mut dyn RunObserver) -> Self {
         Self {
             observer,
@@ -138,7 +135,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Current space of the filesystems.
     #[must_use]
     pub fn measure(&self) -> Vec<Measured> {
         self.gauges.measure()
@@ -332,7 +328,7 @@ impl<'a> Run<'a> {
     }
 
     /// The filesystems on which bytes are expected to be freed, and their room now.
-    fn rooms(&self, step: &Step, byproduct: &[Gain], handler: &dyn Handler) -> Vec<Before> {
+    fn rooms(&self, step: &Step, byproduct: &[Gain], handler: &dyn Handler) -> Vec<RoomBefore> {
         let gains = step.gains.iter().chain(byproduct);
         let mut filesystems: Vec<_> = gains.map(|gain| Some(gain.filesystem)).collect();
         filesystems.sort_unstable();
@@ -350,7 +346,7 @@ impl<'a> Run<'a> {
     }
 
     /// Change of free bytes since `before`, in either direction: other processes write and delete.
-    fn moved_bytes(&self, before: &[Before], handler: &dyn Handler) -> u64 {
+    fn moved_bytes(&self, before: &[RoomBefore], handler: &dyn Handler) -> u64 {
         let moved = before.iter().filter_map(|(filesystem, room, own_before)| {
             let freed = self.gauges.room(*filesystem)?.freed_since(room.as_ref()?);
             let own_bytes = self.own_bytes(*filesystem, handler).saturating_sub(*own_before);

@@ -15,7 +15,6 @@ pub struct Gauges {
 }
 
 impl Gauges {
-    /// Opens the filesystems of `inventory`, and that of the logs below `logs`.
     #[must_use]
     pub fn open(inventory: &Inventory, logs: Option<&Path>) -> Self {
         let filesystems =
@@ -39,7 +38,6 @@ impl Gauges {
         self.of(filesystem)?.device()
     }
 
-    /// Current space of each filesystem.
     #[must_use]
     pub fn measure(&self) -> Vec<Measured> {
         let measured = self.filesystems.iter().map(|gauge| match gauge {
@@ -60,7 +58,7 @@ fn open(inventory: &Inventory, filesystem: FilesystemIx) -> Result<Gauge, String
     let store = inventory.stores.iter().find(|store| store.filesystem == filesystem);
     let path = store
         .map(|store| store.root.as_path())
-        .or_else(|| inventory.nodes.iter().find(|node| node.filesystem == filesystem)?.path.parent());
-    let path = path.unwrap_or(&inventory[filesystem].mount);
+        .or_else(|| inventory.nodes.iter().find(|node| node.filesystem == filesystem)?.path.parent())
+        .unwrap_or(&inventory[filesystem].mount);
     Gauge::open(path).map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -48,7 +48,9 @@ pub fn side_by_side(
     compare(facts.input(scan, context), &measured, facts.listing.as_ref()?, kubelet)
 }
 
-/// Carries out the task, and returns the plan as it was carried out.
+/// Carries out the task, and returns the plan as it was carried out. `planned`: the facts of a plan that was made just
+/// now for the same scan. Without them, the remover and the context are asked about all images once more; each deletion
+/// is proven by facts of its own in any case.
 ///
 /// # Errors
 /// When the facts of the remover cannot be read in full: then no image was deleted.
@@ -58,8 +60,16 @@ pub fn run(
     context: &dyn PolicyContext,
     task: Task<'_>,
     remover: &mut dyn Remover,
+    planned: Option<&ImageFacts>,
 ) -> Result<Plan, PreconditionError> {
-    let facts = ImageFacts::now(scan, context, remover)?;
+    let fresh;
+    let facts = match planned {
+        Some(facts) => facts,
+        None => {
+            fresh = ImageFacts::now(scan, context, remover)?;
+            &fresh
+        }
+    };
     let mut planner = Planner::new(facts.input(scan, context), task);
     let mut images = Images { scan, context, waived: task.waived(), remover, fresh: None };
     let mut skipped: Vec<Failure> = Vec::new();
@@ -85,7 +95,6 @@ pub fn run(
     Ok(plan)
 }
 
-/// Proves and removes images of a scan.
 struct Images<'a> {
     scan: &'a Scan,
     context: &'a dyn PolicyContext,

@@ -67,14 +67,12 @@ pub fn plan(
     Ok((run.plan(&report, policy, &judge), report, before))
 }
 
-/// Result of the collector's run.
 struct KubeletRun<'s> {
     inventory: &'s Inventory,
     /// The runtime's image filesystem.
     filesystem: FilesystemIx,
     /// Space of the filesystem when the space pass began; `None`: it has not begun.
     by_space: Option<Measured>,
-    /// Predicted space in the end.
     after: Measured,
     states: Vec<ImageState>,
     steps: Vec<Step>,
@@ -158,7 +156,6 @@ impl KubeletRun<'_> {
     }
 }
 
-/// Reason for which the kubelet keeps an image that no rule protects.
 fn why_candidate_stays(
     image_ix: ImageIx,
     report: &CollectorReport,

@@ -15,7 +15,7 @@ use crate::model::{Aftermath, Answer, OutcomeKind, Plan, Recipe, RemovalResult};
 /// Deletes and repairs `steps`, and returns the plan as it was carried out.
 pub fn run(run: &mut Run<'_>, steps: &[Step], editors: &Editors, min_age: SignedDuration) -> Plan {
     let mut plan = Plan::default();
-    let mut leaks = Leaks { editors, min_age, batch: &[], set_aside: None };
+    let mut leaks = LeakHandler { editors, min_age, batch: &[], set_aside: None };
     for (position, step) in steps.iter().enumerate() {
         if run.is_stopped() {
             break;
@@ -35,7 +35,7 @@ pub fn run(run: &mut Run<'_>, steps: &[Step], editors: &Editors, min_age: Signed
 /// orphan.
 const IN_ONE_SESSION: usize = 256;
 
-struct Leaks<'a> {
+struct LeakHandler<'a> {
     editors: &'a Editors,
     min_age: SignedDuration,
     /// Orphans of one store that are proven together and moved aside. They are announced before that, so that a killed
@@ -44,7 +44,7 @@ struct Leaks<'a> {
     set_aside: Option<SetAside<'a>>,
 }
 
-impl<'a> Leaks<'a> {
+impl<'a> LeakHandler<'a> {
     /// Returns true for an orphan that was not moved aside together with an earlier one.
     fn needs_session(&self, step: &Step) -> bool {
         let set_aside = self.set_aside.as_ref();
@@ -126,7 +126,7 @@ fn orphan_of(step: &Step, first: &Step) -> Option<OrphanAt> {
     }
 }
 
-impl Handler for Leaks<'_> {
+impl Handler for LeakHandler<'_> {
     /// Does nothing: the editor proves the leak under the locks.
     fn prove(&mut self, _: &mut Step, _: Option<Pins>) -> Result<(), Answer> {
         Ok(())

@@ -88,7 +88,6 @@ impl Gauge {
         Ok(Self { directory, path: path.to_path_buf(), syncing: RefCell::default() })
     }
 
-    /// The path by which it was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -188,7 +187,6 @@ impl Gauge {
     }
 }
 
-/// Timeout for [`write_out`].
 const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Synchronises the filesystems of `directories`, all at once and within a deadline. Returns a finding for each that
@@ -223,7 +221,6 @@ fn not_written_out(root: &Path, begun: io::Result<Syncing>, until: Instant) -> O
 /// Timeouts for bytes that become free late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SettlePatience {
-    /// Maximum time of a measurement.
     pub deadline: Duration,
     /// The measurement ends if the number of free bytes has not risen for this time. A number that falls only shows
     /// that other processes write.
@@ -242,7 +239,6 @@ impl Default for SettlePatience {
     }
 }
 
-/// The result of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
     /// Bytes that became free; negative if other processes wrote more.
@@ -254,7 +250,6 @@ pub struct Settled {
     pub why: SettleEnd,
 }
 
-/// Reason for the end of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettleEnd {
     /// The predicted bytes are free, within the tolerance.
@@ -284,7 +279,6 @@ struct SettleWatch {
     /// The highest number of freed bytes, and the time when it was reached. Smaller rises are noise.
     best: Option<(i64, Duration)>,
     pause: Duration,
-    /// Time of the next synchronisation.
     next_sync: Duration,
     /// Time between the next two synchronisations.
     gap: Duration,

@@ -12,7 +12,6 @@ use crate::model::{Inventory, Owner, Store, StoreIx};
 use crate::sys::sysroot::Sysroot;
 use crate::sys::users::calling_uid;
 
-/// The sockets of runtimes that may own the stores.
 #[derive(Clone, Debug)]
 pub struct Owners {
     /// An owner may run (`--while-runtime-runs`): no socket is checked.
@@ -57,14 +56,8 @@ impl SilentOwner {
 /// A runtime that owns a store, or may own it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OwnerPresence {
-    /// It answers, and it owns the store.
     #[error("{runtime} is running on {endpoint} and owns the store {}", root.display())]
-    Answers {
-        /// Name and version.
-        runtime: String,
-        endpoint: String,
-        root: PathBuf,
-    },
+    Answers { runtime: String, endpoint: String, root: PathBuf },
     /// A runtime is running, but its store is unknown.
     #[error("cannot determine whether the owner of the store is running: {0}")]
     Unsure(String),

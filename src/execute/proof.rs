@@ -25,7 +25,6 @@ const ATTEMPTS: u32 = 5;
 /// Context of a run: the request for scans, the policy, and the facts about images from the history, the configuration
 /// and the node's files. It works with any inventory, since each scan creates a new one.
 pub trait PolicyContext {
-    /// Request for another scan of the disk.
     fn scan_request(&self) -> &ScanRequest;
 
     fn policy(&self) -> &Policy;
@@ -45,7 +44,6 @@ pub trait PolicyContext {
 /// Facts about the images of an inventory: one entry for each image.
 pub type FactsOf<'a> = Box<dyn Fn(&Inventory) -> Vec<Facts> + 'a>;
 
-/// Facts about the images of a scan from outside its records.
 #[derive(Debug, Default)]
 pub struct ImageFacts {
     /// One entry for each image; nothing is known of images beyond its end.
@@ -57,7 +55,6 @@ pub struct ImageFacts {
 }
 
 impl ImageFacts {
-    /// Facts without a remover.
     #[must_use]
     pub fn of(of_images: Vec<Facts>) -> Self {
         Self { of_images, ..Self::default() }
@@ -116,7 +113,6 @@ impl ImageFacts {
         Ok(facts.with(facts_of(&scan.inventory)))
     }
 
-    /// Adds what the context knows.
     #[must_use]
     pub fn with(mut self, context: Vec<Facts>) -> Self {
         let of_remover = std::mem::replace(&mut self.of_images, context);
@@ -139,7 +135,6 @@ impl ImageFacts {
     }
 }
 
-/// Maps the facts from `fresh` to the images of `measured`.
 fn facts_of_measured(measured: &Inventory, fresh: &Inventory, facts: Vec<Facts>) -> Vec<Facts> {
     let (old_stores, new_stores) = (measured.store_ids(), fresh.store_ids());
     let containers = measured.containers.iter();
@@ -168,7 +163,6 @@ pub(super) fn look(request: &ScanRequest) -> Result<Scan, PreconditionError> {
     rescan(ScanRequest { measure: Measure::Records, ..request.clone() })
 }
 
-/// Repeats a scan now.
 pub(super) fn rescan(request: ScanRequest) -> Result<Scan, PreconditionError> {
     let request = ScanRequest { now: Timestamp::now(), ..request };
     stores::run(&request, &Progress::default())
@@ -247,7 +241,6 @@ fn is_damaged(inventory: &Inventory, store: StoreIx) -> bool {
     inventory[store].consistency == Consistency::Damaged
 }
 
-/// Rules that are skipped.
 pub(super) type Waived = &'static [Rule];
 
 /// Returns true if the store of the image still has it; `None` if it does not, and its records are damaged. Reads the

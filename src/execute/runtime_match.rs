@@ -10,7 +10,6 @@ use crate::cri::{RuntimeContainer, RuntimeImage, RuntimeSandbox, RuntimeStore};
 use crate::model::text::reference::bare_id;
 use crate::model::{ImageIx, Inventory, StoreIx};
 
-/// The stores of the inventory that a runtime serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeStores {
     /// The store that it writes images to.
@@ -49,14 +48,12 @@ impl RuntimeStores {
         self.writes_to(store) || self.additional.contains(&store)
     }
 
-    /// Returns true if the runtime removes images from the store.
     #[must_use]
     pub fn writes_to(&self, store: StoreIx) -> bool {
         self.main == store || self.artifacts == Some(store)
     }
 }
 
-/// Comparison of the images in the runtime's stores with the runtime's listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageMatch {
     /// Images on the disk that the runtime lists, with their positions in the listing: one position for each runtime
@@ -74,7 +71,6 @@ pub struct ImageMatch {
 }
 
 impl ImageMatch {
-    /// Compares the images of `stores` with the runtime's listing.
     #[must_use]
     pub fn new(inventory: &Inventory, stores: &RuntimeStores, listed: &[RuntimeImage]) -> Self {
         let mut positions: HashMap<&str, Vec<usize>> = HashMap::new();
@@ -133,8 +129,12 @@ pub fn unseen_container(
     containers: &[RuntimeContainer],
     sandboxes: &[RuntimeSandbox],
 ) -> Option<String> {
-    let on_disk = inventory.containers.iter().filter(|container| container.store == stores.main);
-    let on_disk: HashSet<&str> = on_disk.map(|container| container.id.as_str()).collect();
+    let on_disk: HashSet<&str> = inventory
+        .containers
+        .iter()
+        .filter(|container| container.store == stores.main)
+        .map(|container| container.id.as_str())
+        .collect();
     let containers = containers.iter().map(|container| ("container", &container.id));
     let sandboxes = sandboxes.iter().map(|sandbox| ("sandbox", &sandbox.id));
     let (kind, id) = containers.chain(sandboxes).find(|(_, id)| !on_disk.contains(id.as_str()))?;

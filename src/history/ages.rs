@@ -16,7 +16,6 @@ use crate::model::{Evidence, EvidenceKind, ImageIx, Inventory};
 /// in today's form by then.
 const FIRST_PLAUSIBLE_SECOND: i64 = 1_420_070_400;
 
-/// The same moment on both time lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     pub record_time: Timestamp,
@@ -60,7 +59,6 @@ pub struct FirstDetection {
 }
 
 impl FirstDetection {
-    /// Returns the piece of evidence that decided, if one did.
     #[must_use]
     pub fn deciding(&self) -> Option<Evidence> {
         let plausible = self.found.iter().filter(|evidence| is_plausible(evidence.at));
@@ -160,7 +158,6 @@ pub fn was_remade(before: &Before, evidence: &[Evidence], now: &Moment) -> bool 
 }
 
 names! {
-    /// Source of an age.
     Basis {
         Records = "records",
         /// The dates on the disk; the records do not contain the image, or cannot be read.
@@ -168,12 +165,10 @@ names! {
     }
 }
 
-/// Age and use of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageAge {
     /// Time of the first detection, as far as it is proven.
     pub first_detected: Timestamp,
-    /// Evidence for this time.
     pub detection: FirstDetection,
     /// Time at which a container of the image was last seen; `None`: never.
     pub last_used: Option<Timestamp>,
@@ -185,7 +180,6 @@ pub struct ImageAge {
     /// scan found the image unused again, whose last container may have existed until that scan, or a correction of
     /// the clock would otherwise have aged the image.
     pub counted_from: Timestamp,
-    /// Source of these values.
     pub basis: Basis,
 }
 
@@ -199,12 +193,10 @@ pub fn counted_from(
     [last_used, proven_since].into_iter().flatten().fold(first_detected, Timestamp::max)
 }
 
-/// The ages of all images of one inventory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InventoryAges {
     /// Indexed by [`ImageIx`].
     pub(super) images: Vec<ImageAge>,
-    /// Record time to which the ages are counted.
     pub now: Timestamp,
 }
 
@@ -237,7 +229,6 @@ pub(super) fn unrecorded(
     }
 }
 
-/// Counts the containers and other users of each image.
 pub(super) fn users(inventory: &Inventory) -> Vec<u64> {
     let mut users = vec![0; inventory.images.len()];
     let mut seen = HashSet::new();

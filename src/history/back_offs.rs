@@ -10,7 +10,6 @@ pub use crate::model::BackOff;
 use crate::model::StoreId;
 use crate::model::text::path_text;
 
-/// Loads all back-offs, by store and image id.
 pub fn load(connection: &Connection) -> rusqlite::Result<HashMap<(StoreId, String), BackOff>> {
     connection
         .prepare_cached("SELECT * FROM attempts")?

@@ -35,7 +35,6 @@ pub fn bytes(directory: &StateDirectory) -> Option<u64> {
     Some(database.saturating_add(log))
 }
 
-/// Number of runs in the queue.
 pub fn waiting(directory: &StateDirectory) -> io::Result<usize> {
     let Some(dir) = &directory.pending else { return Ok(0) };
     Ok(names(dir)?.iter().filter(|name| *name != RUN_LOCK).count())

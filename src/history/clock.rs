@@ -15,12 +15,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::sys::clock::{ClockReading, Leap};
 
-/// Stored state of the last reading of the clocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClockState {
-    /// Record time at that reading.
     pub record_time: Timestamp,
-    /// Wall clock at that reading.
     pub wall: Timestamp,
     pub boot_id: String,
     /// Microseconds since that boot.
@@ -53,7 +50,6 @@ pub struct Correction {
     pub by: SignedDuration,
 }
 
-/// Result of a reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advance {
     /// State to store. Its `record_time` is the present record time.
@@ -90,13 +86,14 @@ const MAX_LEAPS: usize = 32;
 pub fn advance(last: Option<&ClockState>, now: &ClockReading) -> Advance {
     let step = match last {
         None => first(now),
-        Some(last) if last.is_same_boot(now) => same_boot(&Last::of(last), now),
+        Some(last) if last.is_same_boot(now) => same_boot(&StoredClock::of(last), now),
         // The machine was restored from a snapshot of its memory: the time since boot proves nothing, and the
         // kernel's synchronisation state is that of the snapshot.
-        Some(last) if last.boot_id == now.boot_id => {
-            other_boot(&Last::of(last), &ClockReading { since_boot: 0, synchronised: false, ..now.clone() })
-        }
-        Some(last) => other_boot(&Last::of(last), now),
+        Some(last) if last.boot_id == now.boot_id => other_boot(
+            &StoredClock::of(last),
+            &ClockReading { since_boot: 0, synchronised: false, ..now.clone() },
+        ),
+        Some(last) => other_boot(&StoredClock::of(last), now),
     };
     Advance {
         state: ClockState {
@@ -133,14 +130,14 @@ fn leaps(last: Option<&ClockState>, now: &ClockReading) -> Vec<Leap> {
 }
 
 /// [`ClockState`] in microseconds.
-struct Last {
+struct StoredClock {
     record: i64,
     wall: i64,
     since_boot: i64,
     unsettled: Option<i64>,
 }
 
-impl Last {
+impl StoredClock {
     fn of(state: &ClockState) -> Self {
         Self {
             record: state.record_time.as_microsecond(),
@@ -179,7 +176,7 @@ fn tolerance(passed: i64) -> i64 {
     (passed / 1000).clamp(READING_TAKES, MINUTE)
 }
 
-fn same_boot(last: &Last, now: &ClockReading) -> ClockStep {
+fn same_boot(last: &StoredClock, now: &ClockReading) -> ClockStep {
     let wall = now.wall.as_microsecond();
     let passed = now.since_boot - last.since_boot;
     let expected = last.record.saturating_add(passed);
@@ -208,7 +205,7 @@ fn same_boot(last: &Last, now: &ClockReading) -> ClockStep {
     }
 }
 
-fn other_boot(last: &Last, now: &ClockReading) -> ClockStep {
+fn other_boot(last: &StoredClock, now: &ClockReading) -> ClockStep {
     let wall = now.wall.as_microsecond();
     let proven = last.record.saturating_add(now.since_boot.max(0));
     let gap = wall.saturating_sub(last.wall).min(wall.saturating_sub(last.record));

@@ -40,7 +40,6 @@ pub fn all(from: &Connection) -> rusqlite::Result<Vec<Counter>> {
         .collect()
 }
 
-/// Last run of a command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LastRun {
     pub command: Command,
@@ -58,7 +57,6 @@ pub struct LastRun {
     pub by_space: bool,
     /// True if the age of an image caused it.
     pub by_age: bool,
-    /// Number of deletions and failed attempts.
     pub deletions: u64,
     /// Bytes that it had to free.
     pub wanted_bytes: Option<i64>,
@@ -66,7 +64,6 @@ pub struct LastRun {
     pub measured_bytes: Option<i64>,
 }
 
-/// Returns the last run of each command that deletes.
 pub fn last_runs(from: &Connection) -> rusqlite::Result<Vec<LastRun>> {
     // Graphs use the wall clock, which may differ from record time.
     let ahead = known::clock(from)?.map(|clock| clock.wall.duration_since(clock.record_time));

@@ -19,7 +19,6 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Length of the log from which it is moved into the database file, because each opening reads the log.
 const LONG_LOG: u64 = 1 << 20;
 
-/// Purpose of opening the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Only read: the files are read as bytes, and not even SQLite's lock files are created.
@@ -41,12 +40,10 @@ pub struct Records {
     lock: Option<StateLock>,
 }
 
-/// Opened records, and the problems found on the way.
 #[derive(Debug)]
 pub struct Opened {
     /// Always usable; [`Records::is_kept`] tells whether writes reach the disk.
     pub records: Records,
-    /// A readable database existed.
     pub found: bool,
     /// Problems to warn of.
     pub degraded: Vec<Degraded>,

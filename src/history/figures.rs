@@ -18,7 +18,6 @@ use crate::model::{ImageIx, Inventory, LeakIx, StoreId, StoreIx};
 pub struct Figures {
     /// Mount point of the store's filesystem.
     pub mount: String,
-    /// The store is read-only.
     pub read_only: bool,
     /// The whole store could be read. If not, the figures are lower bounds.
     pub complete: bool,
@@ -45,16 +44,17 @@ pub struct Figures {
     /// Number of layers, snapshots and blobs.
     #[serde(default)]
     pub layers: u64,
-    /// Number of containers by state.
     #[serde(default)]
     pub containers: BTreeMap<String, u64>,
-    /// Leaks by class and verdict.
     #[serde(default)]
     pub leaks: Vec<LeakFigures>,
     /// Used bytes of the store's filesystem that are not in any store, by kind: `journal`, `logs`, `core_dumps`,
     /// `deleted_open` and `other`.
     #[serde(default)]
     pub outside: BTreeMap<String, u64>,
+    /// Places with the most bytes and the most inodes on the store's filesystem: at most [`MAX_PLACES`] of each.
+    #[serde(default)]
+    pub places: Vec<PlaceFigures>,
     /// Paths of the store's reserve files, also of those that do not exist yet.
     #[serde(default)]
     pub reserve_files: Vec<PathBuf>,
@@ -67,6 +67,33 @@ pub const NONE: &str = "_none";
 /// Maximum number of namespaces with their own bytes.
 pub const MAX_NAMESPACES: usize = 100;
 
+/// Maximum number of places of a filesystem with the most bytes, and of those with the most inodes.
+pub const MAX_PLACES: usize = 20;
+
+/// A container, volume, log or path with bytes and inodes of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceFigures {
+    /// `container`, `volume`, `pod_log`, `pod_volume` or `path`.
+    pub kind: String,
+    /// Namespace of a container, or of the pod of a log or volume; empty for other places.
+    pub namespace: String,
+    pub name: String,
+    pub bytes: u64,
+    pub inodes: u64,
+}
+
+/// Returns the places with the most bytes, and those with the most inodes: at most `most` of each.
+pub fn largest_places(mut places: Vec<PlaceFigures>, most: usize) -> Vec<PlaceFigures> {
+    places.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+    let mut by_inodes = places.split_off(most.min(places.len()));
+    let least = places.iter().map(|place| place.inodes).fold(0, u64::max);
+    by_inodes.retain(|place| place.inodes > least);
+    by_inodes.sort_by(|a, b| b.inodes.cmp(&a.inodes).then_with(|| a.name.cmp(&b.name)));
+    by_inodes.truncate(most);
+    places.extend(by_inodes);
+    places
+}
+
 /// Leaks of one class and verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeakFigures {
@@ -78,7 +105,6 @@ pub struct LeakFigures {
     pub bytes: u64,
 }
 
-/// Figures of a store, and the scan that they are from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreFigures {
     pub key: StoreId,
@@ -140,16 +166,15 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
                 })
                 .collect(),
             outside: BTreeMap::new(),
+            places: Vec::new(),
             reserve_files: Vec::new(),
         }
     });
     stores.collect()
 }
 
-/// Returns the bytes of a store by owner.
 fn by_owner(keys: &GroupKeys<'_>, fair: &Fair) -> BTreeMap<String, u64> {
-    let owners = refs::groups(keys, fair).into_iter();
-    let owners = owners.map(|group| match group.kind {
+    let owners = refs::groups(keys, fair).into_iter().map(|group| match group.kind {
         GroupKind::Group => (group.name, group.bytes),
         GroupKind::Unnamed | GroupKind::Unused => ("none".to_owned(), group.bytes),
     });
@@ -164,11 +189,11 @@ fn by_owner(keys: &GroupKeys<'_>, fair: &Fair) -> BTreeMap<String, u64> {
 
 /// Returns the bytes of a store's images and containers by namespace.
 fn by_namespace(keys: &GroupKeys<'_>, fair: &Fair) -> BTreeMap<String, u64> {
-    let groups = refs::groups(keys, fair);
-    let groups = groups.into_iter().filter(|group| group.bytes > 0).map(|group| match group.kind {
-        GroupKind::Group => (group.name, group.bytes),
-        GroupKind::Unnamed | GroupKind::Unused => (NONE.to_owned(), group.bytes),
-    });
+    let groups =
+        refs::groups(keys, fair).into_iter().filter(|group| group.bytes > 0).map(|group| match group.kind {
+            GroupKind::Group => (group.name, group.bytes),
+            GroupKind::Unnamed | GroupKind::Unused => (NONE.to_owned(), group.bytes),
+        });
     largest_namespaces(groups, MAX_NAMESPACES)
 }
 
@@ -180,8 +205,10 @@ pub fn largest_namespaces(
     let (mut namespaces, rest): (Vec<_>, Vec<_>) =
         groups.into_iter().partition(|(name, _)| name != NONE && name != OTHER);
     namespaces.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    let others = namespaces.split_off(most.min(namespaces.len()));
-    let others = others.into_iter().map(|(_, bytes)| (OTHER.to_owned(), bytes));
+    let others = namespaces
+        .split_off(most.min(namespaces.len()))
+        .into_iter()
+        .map(|(_, bytes)| (OTHER.to_owned(), bytes));
     let mut sums: BTreeMap<_, u64> = namespaces.into_iter().collect();
     for (name, bytes) in rest.into_iter().chain(others) {
         let sum = sums.entry(name).or_default();
@@ -213,10 +240,8 @@ fn incomplete_stores(inventory: &Inventory) -> Vec<bool> {
     incomplete
 }
 
-/// Stored figures of all stores.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AllFigures {
-    /// Stores whose figures can be read, by root and driver.
     pub stores: Vec<StoreFigures>,
     /// Number of stores whose figures cannot be read; the next scan replaces them.
     pub unreadable: usize,

@@ -10,7 +10,6 @@ use crate::sys::sqlite;
 pub(super) use crate::sys::sqlite::beside;
 use crate::sys::sqlite::{HEADER, LOG_HEADER};
 
-/// Name of the database in the state directory.
 pub const DATABASE: &str = "layersweep.db";
 
 /// Maximum length of a database, and of a log, that is copied. Retention keeps the database under 50 MiB.
@@ -19,13 +18,11 @@ const MAX_COPY: u64 = 512 << 20;
 /// Suffixes of the files that SQLite keeps beside a database.
 pub(super) const SIDECARS: [&str; 3] = ["-wal", "-shm", "-journal"];
 
-/// State of the database file.
 #[derive(Debug)]
 pub(super) enum DatabaseFile {
     Missing,
     /// A file that is not a database of layersweep.
     Damaged(String),
-    /// A database, which may still be damaged.
     Database {
         /// `PRAGMA user_version`: number of migrations that were applied.
         version: u32,

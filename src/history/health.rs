@@ -17,7 +17,6 @@ use crate::model::text::display::shell_word;
 /// last block is used.
 const FULL: u64 = 128 << 10;
 
-/// Reason why the records cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A newer layersweep wrote the database. Nothing was written to it.
@@ -28,10 +27,8 @@ pub enum Error {
         /// Newest schema version that this binary supports.
         known: u32,
     },
-    /// A problem of the file or its filesystem.
     #[error("{0}")]
     Degraded(Box<Degraded>),
-    /// SQLite rejected the statement.
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
 }
@@ -57,11 +54,7 @@ pub enum Degraded {
     NotWritable { path: PathBuf, cause: String },
     /// Another run held the lock for longer than this one waits.
     #[error("the records are locked by {holder} ({})", path.display())]
-    Locked {
-        /// The lock file or database.
-        path: PathBuf,
-        holder: StateLockHolder,
-    },
+    Locked { path: PathBuf, holder: StateLockHolder },
     /// No space or no inodes are left, or a quota is used up.
     #[error("no space left on the disk that holds {}", path.display())]
     DiskFull { path: PathBuf },
@@ -174,7 +167,6 @@ impl Degraded {
         }
     }
 
-    /// Classifies the error of a system call on `path`.
     pub(super) fn from_io(path: &Path, error: &io::Error) -> Self {
         let (path, cause) = (path.to_path_buf(), error.to_string());
         match error.raw_os_error().map(Errno::from_raw_os_error) {
@@ -186,7 +178,6 @@ impl Degraded {
         }
     }
 
-    /// Classifies an error of reading `path`.
     pub(super) fn from_reading(path: &Path, error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotADirectory => Self::NoDirectory { path: path.to_path_buf() },

@@ -65,14 +65,12 @@ pub struct Measured {
     pub usage_after_percent: Option<f64>,
 }
 
-/// Result of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalEnd {
     /// The whole record is in the database. If not, it is queued, unless a warning says that it is lost.
     pub kept: bool,
     /// Reasons why the record is not in the database, or was not for a while, except those already reported.
     pub degraded: Vec<Degraded>,
-    /// Further warnings.
     pub warnings: Vec<SaveWarning>,
 }
 

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::io::{BufReader, BufWriter, IntoInnerError, Read};
+use std::path::Path;
 
 use flate2::Compression;
 use flate2::read::DeflateDecoder;
@@ -14,7 +15,9 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::Serialize;
 
 use super::values::{damaged, json, micros, signed, time, unsigned};
-use crate::model::documents::scan_summary::{ComparedScan, ScanSummary, SummaryKind, SummaryStore};
+use crate::model::documents::scan_summary::{
+    ComparedScan, ScanSummary, SummaryKind, SummaryStore, mount_above,
+};
 
 /// Deletes the scans that are not kept. Times are microseconds: ten minutes, an hour, a day; two hours, a day and thirty
 /// days. Within ten minutes the oldest is kept, since a question about the last ten minutes compares with it.
@@ -35,7 +38,6 @@ const THIN: &str = "
 /// Maximum length of an unpacked summary. A damaged row may claim more.
 const MAX_UNPACKED: u64 = 512 << 20;
 
-/// The scan of a summary.
 #[derive(Clone, Copy, Debug)]
 pub struct Scanned<'a> {
     pub run_id: &'a str,
@@ -115,9 +117,17 @@ fn has_elsewhere(tx: &Transaction<'_>, before: &KeptScan, summary: &ScanSummary)
 /// Copies the stores and filesystems that were not scanned from the previous scan.
 fn add_elsewhere(summary: &mut Cow<'_, ScanSummary>, before: ScanSummary) {
     let scanned: Vec<_> = summary.places().into_iter().cloned().collect();
+    let measured: Vec<_> = summary.mounts().into_iter().map(str::to_owned).collect();
+    let mounts: Vec<_> = before.mounts().into_iter().map(str::to_owned).collect();
+    let mounts = mounts.iter().map(String::as_str).collect();
     let mut users = before.users;
     for (key, entry) in before.entries {
-        let is_elsewhere = key.kind == SummaryKind::Filesystem || !scanned.contains(&key.place);
+        let is_elsewhere = if key.is_path() {
+            let mount = mount_above(&mounts, &key.id);
+            !measured.iter().any(|measured| mount == Some(measured))
+        } else {
+            key.kind == SummaryKind::Filesystem || !scanned.contains(&key.place)
+        };
         if is_elsewhere && !summary.entries.contains_key(&key) {
             let summary = summary.to_mut();
             if let Some((id, user)) =
@@ -127,6 +137,14 @@ fn add_elsewhere(summary: &mut Cow<'_, ScanSummary>, before: ScanSummary) {
             }
             summary.entries.insert(key, entry);
         }
+    }
+    // A store that was not scanned was read as a path.
+    let places = summary.places();
+    let copied: Vec<_> = places.into_iter().filter(|place| !scanned.contains(place)).cloned().collect();
+    if !copied.is_empty() {
+        summary.to_mut().entries.retain(|key, _| {
+            !key.is_path() || !copied.iter().any(|place| Path::new(&key.id).starts_with(&place.root))
+        });
     }
 }
 
@@ -147,7 +165,6 @@ fn unpack(packed: &[u8]) -> rusqlite::Result<ScanSummary> {
     serde_json::from_reader(text).map_err(damaged)
 }
 
-/// Loads the summary of a kept scan.
 pub fn load(connection: &Connection, scan: &KeptScan) -> rusqlite::Result<ComparedScan> {
     let packed: Option<Vec<u8>> = connection
         .prepare_cached("SELECT summary FROM kept_scans WHERE id = ?1")?
@@ -174,7 +191,6 @@ pub struct KeptScan {
     pub bytes: u64,
 }
 
-/// A user's way to name a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScanName {
     /// The newest scan, or the given number before it.
@@ -185,7 +201,6 @@ pub enum ScanName {
     At(Timestamp),
 }
 
-/// Reason why a name matches no scan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
     #[error("no scan is kept to compare with")]

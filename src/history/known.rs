@@ -27,11 +27,8 @@ pub struct Life {
     pub names: Vec<String>,
     /// The configuration protected the image when it was last seen.
     pub pinned: bool,
-    /// Bytes that the image reached.
     pub total_bytes: u64,
-    /// Bytes that only this image reached.
     pub exclusive_bytes: u64,
-    /// Bytes that its deletion would have freed.
     pub frees_bytes: u64,
     /// Size that the runtime's tools printed.
     pub listed_bytes: Option<u64>,
@@ -40,7 +37,6 @@ pub struct Life {
     in_use: bool,
 }
 
-/// All images that are present according to the database.
 #[derive(Clone, Debug, Default)]
 pub struct KnownImages {
     stores: HashMap<StoreId, KnownStore>,
@@ -52,7 +48,6 @@ struct KnownStore {
     last_complete: Option<Timestamp>,
     last_wall: Timestamp,
     last_seen: Timestamp,
-    /// Present lives by image id.
     lives: HashMap<String, Life>,
 }
 
@@ -83,9 +78,11 @@ impl KnownImages {
     pub fn ages(&self, inventory: &Inventory, now: &Moment, ended: &EndedLives) -> InventoryAges {
         let users = ages::users(inventory);
         let keys = inventory.store_ids();
-        let images = inventory.images.iter().zip(users);
-        let images =
-            images.map(|(image, users)| self.age(image, &keys[image.store.get()], users, (now, ended)));
+        let images = inventory
+            .images
+            .iter()
+            .zip(users)
+            .map(|(image, users)| self.age(image, &keys[image.store.get()], users, (now, ended)));
         InventoryAges { images: images.collect(), now: now.record_time }
     }
 
@@ -168,7 +165,6 @@ pub fn clock(from: &Connection) -> rusqlite::Result<Option<ClockState>> {
         .optional()
 }
 
-/// Loads all present images.
 pub fn images(from: &Connection) -> rusqlite::Result<KnownImages> {
     let rows = store_rows(from)?;
     let lives = select_lives(from, &rows, "WHERE gone_since IS NULL", [])?;

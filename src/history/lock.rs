@@ -15,9 +15,7 @@ use jiff::Timestamp;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-/// Name of the lock for writing to the database.
 const WRITE_LOCK: &str = "write.lock";
-/// Name of the lock for writing the metrics.
 const METRICS_LOCK: &str = "metrics.lock";
 /// Name of the lock of a garbage collection, which is held for the whole run.
 pub(super) const RUN_LOCK: &str = "run.lock";
@@ -30,7 +28,6 @@ const HOLDER_BYTES: usize = 512;
 /// that short.
 const MAX_ATTEMPTS: u32 = 10;
 
-/// Process that holds a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateLockHolder {
     /// Process id; `None` if unknown.
@@ -53,7 +50,6 @@ impl StateLockHolder {
         self.pid.is_none_or(|pid| !Path::new("/proc").join(pid.to_string()).exists())
     }
 
-    /// Reads the holder from a lock file.
     pub(super) fn of(file: &File) -> Self {
         let mut record = [0; HOLDER_BYTES];
         let length = file.read_at(&mut record, 0).unwrap_or(0);
@@ -71,16 +67,10 @@ impl fmt::Display for StateLockHolder {
     }
 }
 
-/// Reason why a lock was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     #[error("{} is locked by {holder}", path.display())]
-    Held {
-        path: PathBuf,
-        /// Holder of the lock, as far as known.
-        holder: StateLockHolder,
-    },
-    /// The lock file cannot be created or locked.
+    Held { path: PathBuf, holder: StateLockHolder },
     #[error("locking {}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
 }

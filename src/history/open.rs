@@ -65,7 +65,6 @@ pub(super) fn refuse(directory: &StateDirectory, found: u32) -> Result<(), Error
     if found > known { Err(Error::Newer { path, found, known }) } else { Ok(()) }
 }
 
-/// Extent of the checks before a database is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Check {
     /// No checks: this process has checked the database before, and no other process has written to it since.
@@ -148,7 +147,6 @@ fn open_existing(directory: &StateDirectory, check: Check, patience: Duration) -
     Ok(connection)
 }
 
-/// Checks the structure of the database.
 pub(super) fn check_integrity(connection: &Connection) -> rusqlite::Result<()> {
     let first: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if first == "ok" {

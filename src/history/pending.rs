@@ -33,10 +33,8 @@ const MAX_FILES: usize = 576;
 /// Maximum size of the queue in bytes. `/run` is in memory.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// A warning about a queue entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SaveWarning {
-    /// The run is queued for the next run.
     #[error("the record of this run is queued in {} until another run can save it; a reboot loses it", .0.display())]
     Kept(PathBuf),
     /// A file or the directory cannot be used. A file that cannot be parsed was renamed.
@@ -49,7 +47,6 @@ pub enum SaveWarning {
     Lost(String),
 }
 
-/// A queued run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Waiting {
     pub path: PathBuf,
@@ -151,7 +148,6 @@ impl Queue {
         (uses, paths)
     }
 
-    /// Removes the files of runs that have been saved.
     pub fn done(&self, paths: &[PathBuf]) -> Vec<SaveWarning> {
         let mut warnings = Vec::new();
         for path in paths {

@@ -32,7 +32,6 @@ pub struct Pin {
     pub added_at: Timestamp,
 }
 
-/// The keep-list, ready to match.
 #[derive(Clone, Debug, Default)]
 pub struct Pins {
     patterns: Vec<Pattern>,
@@ -68,7 +67,6 @@ pub(super) fn put(tx: &Transaction<'_>, pin: &Pin) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Result of adding a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
     New,

@@ -80,7 +80,6 @@ fn everything(quarantined: &Path, why: &str) -> Pin {
     Pin { pattern: "*".into(), note, added_at: Timestamp::now() }
 }
 
-/// Returns the latest quarantined database.
 fn last(dir: &Path) -> io::Result<Option<PathBuf>> {
     Ok(checkup::quarantined(dir)?.pop())
 }
@@ -88,8 +87,12 @@ fn last(dir: &Path) -> io::Result<Option<PathBuf>> {
 fn make(path: &Path, pins: &[Pin]) -> Result<(), Degraded> {
     let dir = path.parent().unwrap_or(path);
     // Created here, because SQLite would make it readable for all users.
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    let file = file.map_err(|error| Degraded::from_io(dir, &error))?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|error| Degraded::from_io(dir, &error))?;
     let filled = Connection::open(path).and_then(|mut connection| {
         open::configure(&connection)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -113,7 +116,6 @@ fn make(path: &Path, pins: &[Pin]) -> Result<(), Degraded> {
     file.sync_all().map_err(|error| Degraded::from_io(dir, &error))
 }
 
-/// Removes an unfinished database and its sidecar files.
 fn discard(unfinished: &Path) {
     for path in ALL.map(|suffix| beside(unfinished, suffix)) {
         if let Err(error) = std::fs::remove_file(&path)
@@ -134,10 +136,12 @@ pub(super) fn quarantine(dir: &Path) -> io::Result<Option<PathBuf>> {
         number => beside(&path, &format!(".corrupt-{stamp}.{number}")),
     });
     // The names of the sidecar files must be free too: SQLite would read a log of the same name with the database.
-    let to = names.find(|to| {
-        ALL.iter().all(|suffix| beside(to, suffix).symlink_metadata().is_err_and(|error| is_absent(&error)))
-    });
-    let to = to.ok_or(io::ErrorKind::AlreadyExists)?;
+    let to = names
+        .find(|to| {
+            ALL.iter()
+                .all(|suffix| beside(to, suffix).symlink_metadata().is_err_and(|error| is_absent(&error)))
+        })
+        .ok_or(io::ErrorKind::AlreadyExists)?;
     let mut quarantined = None;
     for suffix in ALL {
         match rename(&beside(&path, suffix), &beside(&to, suffix)) {

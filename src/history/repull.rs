@@ -6,7 +6,6 @@ use super::runs::{self, Command, DeletionRow};
 use super::values::{from_json, time};
 use crate::model::repull::{DeletedImage, KnownOrigin};
 
-/// A run that was found by its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundRun {
     pub run_id: String,

@@ -155,7 +155,6 @@ pub fn record_events(tx: &Transaction<'_>, run: i64, events: &[Event]) -> rusqli
     Ok(())
 }
 
-/// Records the end of a run.
 pub fn end(tx: &Transaction<'_>, run: i64, end: &RunEnd) -> rusqlite::Result<()> {
     let is_peaceful =
         matches!(end.outcome, OutcomeKind::Done | OutcomeKind::Incomplete | OutcomeKind::NotNeeded);

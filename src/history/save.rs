@@ -13,14 +13,12 @@ use super::run_record::put;
 use super::scan_run::ScanRun;
 use super::scans;
 
-/// Result of saving a scan.
 #[derive(Debug)]
 pub struct Saved {
     /// Record time of the scan; `None` if it is not in the database.
     pub recorded: Option<Timestamp>,
     /// Number of queued runs that were saved too.
     pub caught_up: usize,
-    /// Reasons why the scan was not saved.
     pub degraded: Vec<Degraded>,
     pub warnings: Vec<SaveWarning>,
 }

@@ -108,7 +108,6 @@ impl Recorded {
         containers.filter(|(_, is_recorded)| **is_recorded).map(|(container, _)| container)
     }
 
-    /// Returns the recorded images that a container uses.
     pub(super) fn images_of<'i>(&'i self, container: &'i Container) -> impl Iterator<Item = ImageIx> + 'i {
         container.images().filter(|image_ix| self.has_image(*image_ix))
     }

@@ -35,7 +35,6 @@ pub fn version(connection: &Connection) -> rusqlite::Result<u32> {
     Ok(version.cast_unsigned())
 }
 
-/// Creates the schema in an empty database.
 pub(super) fn fill(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "application_id", APPLICATION_ID.cast_signed())?;
     migrate(connection)

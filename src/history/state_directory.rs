@@ -35,7 +35,6 @@ impl StateDirectory {
 /// The calling user, as far as that decides locations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
-    /// Effective user id.
     pub uid: u32,
     pub home: Option<OsString>,
     pub xdg_state_home: Option<OsString>,

@@ -11,7 +11,6 @@ use super::values::{from_json, store};
 use crate::model::StoreId;
 use crate::model::text::{path_text, reference};
 
-/// An image of the records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Story {
     pub store: StoreId,
@@ -24,7 +23,6 @@ pub struct Story {
     pub deletions: Vec<RecordedDeletion>,
 }
 
-/// A deletion with the run that did it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordedDeletion {
     pub run_id: String,
@@ -128,10 +126,10 @@ pub fn find(from: &Connection, reference: &str) -> rusqlite::Result<Vec<Story>> 
         add(store, row.get("object_id")?, &names, &[]);
     }
     let found = if exact.is_empty() { by_start } else { exact };
-    let stories = found
+    let mut stories = found
         .into_iter()
-        .map(|((store, id), meant_name)| Ok(Story { meant_name, ..of_image(from, &store, &id)? }));
-    let mut stories = stories.collect::<rusqlite::Result<Vec<_>>>()?;
+        .map(|((store, id), meant_name)| Ok(Story { meant_name, ..of_image(from, &store, &id)? }))
+        .collect::<rusqlite::Result<Vec<_>>>()?;
     stories.sort_by_key(|story| std::cmp::Reverse(story.last_event()));
     Ok(stories)
 }

@@ -93,7 +93,6 @@ pub fn record(tx: &Transaction<'_>, now: Timestamp, filesystems: &[Filesystem]) 
     Ok(())
 }
 
-/// Adds the readings of the present to the series of their filesystems.
 pub fn add_present(series: &mut [Series], now: Timestamp, filesystems: &[Filesystem]) {
     let known: Vec<_> = series.iter().map(|series| series.filesystem.clone()).collect();
     for filesystem in filesystems.iter().filter(|filesystem| filesystem.used_percent().is_some()) {
@@ -149,7 +148,6 @@ pub fn thin(tx: &Transaction<'_>, now: Timestamp) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Rolls up the single readings before a time.
 fn roll_up_due(tx: &Transaction<'_>, id: i64, until: Timestamp) -> rusqlite::Result<()> {
     let due = tx
         .prepare_cached("SELECT * FROM usage WHERE filesystem = ?1 AND span = 0 AND at < ?2")?
@@ -235,7 +233,6 @@ pub fn series(
     Ok(series)
 }
 
-/// Returns all filesystems with a series.
 pub fn filesystems(connection: &Connection) -> rusqlite::Result<Vec<KnownFilesystem>> {
     connection
         .prepare_cached("SELECT * FROM filesystems ORDER BY mount, last_seen DESC, id")?

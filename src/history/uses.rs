@@ -23,7 +23,6 @@ struct UsedImage {
     id: String,
     /// Record time of the last scan that saw it in use.
     used_at: Timestamp,
-    /// Containers that use it, by id.
     containers: BTreeMap<String, UsingContainer>,
 }
 
@@ -35,7 +34,6 @@ struct UsingContainer {
 }
 
 impl Uses {
-    /// Returns the uses that a scan saw.
     pub(super) fn of(scan: &ScanRun<'_>) -> Self {
         let (inventory, recorded) = (scan.inventory, Recorded::of(scan.inventory));
         let images = (0..inventory.images.len()).map(ImageIx::from);

@@ -12,7 +12,6 @@ pub(super) fn micros(time: Timestamp) -> i64 {
     time.as_microsecond()
 }
 
-/// Reads the time in `column`.
 pub(super) fn time(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Result<Timestamp> {
     moment(row.get(column)?)
 }
@@ -22,7 +21,6 @@ pub(super) fn maybe_time(row: &rusqlite::Row<'_>, column: &str) -> rusqlite::Res
     row.get::<_, Option<i64>>(column)?.map(moment).transpose()
 }
 
-/// Converts a stored time.
 pub(super) fn moment(micros: i64) -> rusqlite::Result<Timestamp> {
     Timestamp::from_microsecond(micros)
         .map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Integer, error.into()))
@@ -49,12 +47,10 @@ pub(super) fn store(row: &rusqlite::Row<'_>, kind: &str) -> rusqlite::Result<Sto
     Ok(StoreId::new(row.get(kind)?, path_text::from_text(&root), row.get("driver")?))
 }
 
-/// Converts a value to JSON.
 pub(super) fn json(value: &impl serde::Serialize) -> rusqlite::Result<String> {
     serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
 }
 
-/// Reads the JSON in `column`.
 pub(super) fn from_json<T: serde::de::DeserializeOwned>(
     row: &rusqlite::Row<'_>,
     column: &str,
@@ -62,12 +58,10 @@ pub(super) fn from_json<T: serde::de::DeserializeOwned>(
     serde_json::from_str(row.get_ref(column)?.as_str()?).map_err(damaged)
 }
 
-/// Returns the error of a value that cannot be parsed.
 pub(super) fn damaged(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(0, Type::Text, cause.into())
 }
 
-/// Implements storage of an enum of the model by its name.
 macro_rules! by_name {
     ($name:ident) => {
         impl rusqlite::ToSql for $name {

@@ -15,19 +15,16 @@ pub struct BuildCache {
 }
 
 impl BuildCache {
-    /// Returns the name of the program that owns the cache.
     #[must_use]
     pub fn owner(&self) -> &'static str {
         if is_of_docker(&self.namespace) { "Docker" } else { "BuildKit" }
     }
 
-    /// Returns the command that deletes records that no build needs.
     #[must_use]
     pub fn command(&self) -> &'static str {
         if is_of_docker(&self.namespace) { "docker builder prune" } else { "buildctl prune" }
     }
 
-    /// Returns the effect of the command, as a clause for messages.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         if is_of_docker(&self.namespace) {
@@ -38,7 +35,6 @@ impl BuildCache {
     }
 }
 
-/// Returns whether a containerd namespace is Docker's.
 #[must_use]
 pub fn is_of_docker(namespace: &str) -> bool {
     // Docker has a namespace for each user namespace that it maps containers to: `moby-100000.100000`.

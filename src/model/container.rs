@@ -11,7 +11,6 @@ use crate::model::text::display::{shell_word, short_id};
 use crate::model::text::names::names;
 
 names! {
-    /// Program that made a container.
     Owner {
         /// CRI-O, for the kubelet.
         CriO = "cri-o",
@@ -22,12 +21,10 @@ names! {
         Containerd = "containerd",
         /// Docker, which keeps its containers in containerd.
         Docker = "docker",
-        /// The records do not contain it.
         Unknown = "unknown",
     }
 }
 
-/// A container record.
 #[derive(Clone, Debug)]
 pub struct Container {
     pub id: ContainerId,
@@ -123,6 +120,13 @@ impl OwnersStore {
 /// unknown or uses its own containerd namespace. `store` contains the container.
 #[must_use]
 pub fn removal_command(owner: Owner, id: &str, sandbox: bool, store: &OwnersStore) -> Option<String> {
+    removal_words(owner, id, sandbox, store).map(|(tool, container)| format!("{tool} {container}"))
+}
+
+/// Returns the command of [`removal_command`] without the container, and the word for the container: the command takes
+/// several of these words.
+#[must_use]
+pub fn removal_words(owner: Owner, id: &str, sandbox: bool, store: &OwnersStore) -> Option<(String, String)> {
     // Outside the kubelet's namespace, the ids of containerd's containers begin with their namespace.
     let (namespace, whole) = match id.rsplit_once('/') {
         Some((namespace, id)) => (Some(namespace), id),
@@ -130,13 +134,13 @@ pub fn removal_command(owner: Owner, id: &str, sandbox: bool, store: &OwnersStor
     };
     let id = shell_word(&short_id(whole));
     match (owner, namespace) {
-        (Owner::CriO, _) | (Owner::Containerd, None) if sandbox => Some(format!("crictl rmp {id}")),
-        (Owner::CriO, _) | (Owner::Containerd, None) => Some(format!("crictl rm {id}")),
-        (Owner::Podman, _) => Some(format!("{} rm {id}", store.tool("podman"))),
-        (Owner::Buildah, _) => Some(format!("{} rm {id}", store.tool("buildah"))),
-        (Owner::Docker, _) => Some(format!("docker rm {id}")),
+        (Owner::CriO, _) | (Owner::Containerd, None) if sandbox => Some(("crictl rmp".into(), id)),
+        (Owner::CriO, _) | (Owner::Containerd, None) => Some(("crictl rm".into(), id)),
+        (Owner::Podman, _) => Some((format!("{} rm", store.tool("podman")), id)),
+        (Owner::Buildah, _) => Some((format!("{} rm", store.tool("buildah")), id)),
+        (Owner::Docker, _) => Some(("docker rm".into(), id)),
         (Owner::Containerd, Some(namespace)) if is_for_ctr(namespace) => {
-            Some(format!("ctr -n {} containers rm {}", shell_word(namespace), shell_word(whole)))
+            Some((format!("ctr -n {} containers rm", shell_word(namespace)), shell_word(whole)))
         }
         (Owner::Containerd | Owner::Unknown, _) => None,
     }
@@ -157,7 +161,6 @@ pub enum PrintedCommand {
 }
 
 impl PrintedCommand {
-    /// Returns the command as it is typed.
     #[must_use]
     pub fn text(&self) -> &str {
         match self {

@@ -8,10 +8,8 @@ use super::ids::{ImageId, LayerId, NodeIx, StoreIx};
 use super::labels::Labels;
 use super::origin::Origin;
 
-/// Reason for which an image is pinned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinReason {
-    /// Clause for messages.
     pub text: String,
     /// Clause that says how to undo the pin where it was set; `None` if it cannot be undone.
     pub undo: Option<String>,
@@ -33,7 +31,6 @@ impl<T: Into<String>> From<T> for PinReason {
     }
 }
 
-/// An image that a file names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedImage {
     /// Reference as written. The kubelet's rules complete a short name; in a quadlet, podman's rules do.
@@ -42,7 +39,6 @@ pub struct NamedImage {
     pub source: String,
 }
 
-/// An image record.
 #[derive(Clone, Debug)]
 pub struct Image {
     /// Id of the image: for almost every image the hex digest of its configuration.
@@ -76,20 +72,17 @@ pub struct Image {
     pub holds: Vec<NodeIx>,
 }
 
-/// Manifest in the index of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexedManifest {
     pub digest: String,
     /// `os/architecture`, as the index says; `unknown/unknown` for an attestation.
     pub platform: Option<String>,
-    /// It is the manifest that this node uses.
     pub is_used: bool,
     /// Its blobs that are here: manifest, configuration, layers.
     pub holds: Vec<NodeIx>,
 }
 
 impl Image {
-    /// Returns the clauses of its pins.
     pub fn pin_texts(&self) -> Vec<String> {
         self.pinned_by.iter().map(|pin| pin.text.clone()).collect()
     }

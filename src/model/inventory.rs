@@ -20,7 +20,6 @@ use super::store::{Consistency, Store, StoreId, UnreadUser};
 use crate::model::text::display::shell_word;
 use crate::model::text::reference::is_removed_by_cri;
 
-/// Everything that one scan found.
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
     /// Filesystems of the stores.
@@ -220,24 +219,21 @@ impl Inventory {
     /// and id.
     #[must_use]
     pub fn never_pulled(&self) -> HashSet<(StoreId, String)> {
-        let images = self.images.iter();
-        let images = images.filter(|image| image.origin.may_lack_a_registry() && !image.names.is_empty());
+        let images =
+            self.images.iter().filter(|image| image.origin.may_lack_a_registry() && !image.names.is_empty());
         images.map(|image| (StoreId::of(&self[image.store]), image.id.to_string())).collect()
     }
 
-    /// Returns the mount points of its filesystems.
     #[must_use]
     pub fn mounts(&self) -> Vec<PathBuf> {
         self.filesystems.iter().map(|filesystem| filesystem.mount.clone()).collect()
     }
 
-    /// Returns whether an image is an OCI artifact.
     #[must_use]
     pub fn is_artifact(&self, image: ImageIx) -> bool {
         self[self[image].store].is_of_artifacts()
     }
 
-    /// Returns the ids of its stores, in their order.
     #[must_use]
     pub fn store_ids(&self) -> Vec<StoreId> {
         self.stores.iter().map(StoreId::of).collect()
@@ -254,12 +250,10 @@ impl Inventory {
         position.map(ImageIx::from)
     }
 
-    /// Returns the uses from elsewhere that name an image.
     pub fn uses_of(&self, image: ImageIx) -> impl Iterator<Item = &Use> {
         self.uses.iter().filter(move |user| user.images.contains(&image))
     }
 
-    /// Returns the manifest lists that contain an image.
     pub fn lists_of(&self, image: ImageIx) -> impl Iterator<Item = ImageIx> {
         self.lists.iter().filter(move |list| list.members.contains(&image)).map(|list| list.image)
     }
@@ -299,15 +293,12 @@ impl Inventory {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostContainer {
     pub id: ContainerId,
-    /// Store that the database belongs to.
     pub store: StoreIx,
     pub name: String,
-    /// Image it was made from.
     pub image_id: Option<ImageId>,
     pub state: ContainerState,
 }
 
-/// Volume of podman.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {
     pub name: String,
@@ -334,9 +325,7 @@ pub struct Use {
     pub by: String,
     /// Id of a container whose volumes a runtime lists as well.
     pub container: Option<String>,
-    /// Images that it names.
     pub images: Vec<ImageIx>,
-    /// Nodes that it needs.
     pub holds: Vec<NodeIx>,
     /// An image or container of the inventory, in another store, already keeps these nodes for it.
     pub is_listed: bool,

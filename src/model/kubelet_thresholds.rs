@@ -14,7 +14,6 @@ pub const IMAGEFS_INODES: &str = "imagefs.inodesFree";
 /// Signal for the free inodes of the kubelet's own filesystem.
 pub const NODEFS_INODES: &str = "nodefs.inodesFree";
 
-/// A value and its source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sourced<T> {
     pub value: T,
@@ -27,7 +26,6 @@ impl<T> Sourced<T> {
         Self { value, by: None }
     }
 
-    /// Returns [`Self::by`] as text.
     #[must_use]
     pub fn source(&self) -> &str {
         self.by.as_deref().unwrap_or("the kubelet's default")
@@ -74,7 +72,6 @@ impl fmt::Display for Amount {
 /// Hard eviction thresholds by signal.
 pub type Signals = BTreeMap<String, Amount>;
 
-/// The kubelet's thresholds and limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KubeletThresholds {
     /// Percentage of usage at which image collection starts; 100 disables it.

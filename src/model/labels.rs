@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Labels of an image, as far as they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Labels {
     /// They were not requested.

@@ -8,7 +8,6 @@ use super::ids::{NodeIx, StoreIx};
 use super::leak_class::{LeakClass, Verdict};
 use crate::model::text::display::short_id;
 
-/// Object that nothing uses, or that contradicts other records.
 #[derive(Clone, Debug)]
 pub struct Leak {
     /// Its class according to the evidence.

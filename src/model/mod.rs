@@ -36,6 +36,7 @@ pub use arrival::LayerBlob;
 pub use build_cache::{BuildCache, is_for_ctr, is_of_docker};
 pub use container::{
     Container, ContainerLog, ContainerState, Owner, OwnersStore, PrintedCommand, removal_command,
+    removal_words,
 };
 pub use deletion::answer::{Aftermath, Answer, RemovalResult};
 pub use deletion::back_off::BackOff;

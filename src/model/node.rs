@@ -12,9 +12,7 @@ names! {
     NodeKind {
         /// A layer of containers/storage: its directory, tar-split and layer data.
         Layer = "layer",
-        /// A snapshot directory of containerd.
         Snapshot = "snapshot",
-        /// A blob in containerd's content store.
         Blob = "blob",
         /// A layer in a cache beside containerd's root, which is not deleted with an image.
         CachedLayer = "cached-layer",
@@ -91,7 +89,6 @@ pub struct LayerFacts {
     pub created: Option<Timestamp>,
     /// It is a container's writable layer.
     pub read_write: bool,
-    /// Snapshotter of a snapshot of containerd.
     pub snapshotter: Option<String>,
     /// Its content is not in the node's size: it is outside the filesystem (thin pool, dataset) or was not found.
     pub is_unmeasured: bool,

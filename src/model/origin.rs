@@ -6,14 +6,11 @@ use serde::Serialize;
 use crate::model::text::names::names;
 
 names! {
-    /// Way in which an image came to this node.
     #[derive(Default)]
     OriginKind {
         /// A runtime or a tool downloaded it from a registry.
         Pulled = "pulled",
-        /// It was built or committed here.
         Built = "built",
-        /// It was loaded or imported from an archive.
         Loaded = "loaded",
         /// It was there before the kubelet, or in an archive that a Kubernetes distribution imports by itself.
         Preloaded = "preloaded",

@@ -20,7 +20,6 @@ pub struct ReferenceSet {
     references: Arc<[(usize, String)]>,
 }
 
-/// A reference that names no image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unmatched<'a> {
     line: usize,
@@ -30,7 +29,6 @@ pub struct Unmatched<'a> {
 }
 
 impl ReferenceSet {
-    /// Creates the set of the references in `file`, each with its line.
     #[must_use]
     pub fn new<'a>(file: &Path, references: impl IntoIterator<Item = (usize, &'a str)>) -> Self {
         let references: Arc<[_]> =
@@ -42,13 +40,11 @@ impl ReferenceSet {
         Self { file: file.to_path_buf(), lines, references }
     }
 
-    /// Returns the path of the list.
     #[must_use]
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Returns the number of references, as written.
     #[must_use]
     pub fn count(&self) -> usize {
         self.references.len()
@@ -62,7 +58,6 @@ impl ReferenceSet {
         Some(format!("{}, line {line}", self.file.display()))
     }
 
-    /// Returns the keys of references that name the image.
     fn keys_of(&self, image: &Image) -> Vec<&str> {
         if self.lines.is_empty() {
             return Vec::new();
@@ -104,7 +99,6 @@ impl ReferenceSet {
         unmatched.collect()
     }
 
-    /// Returns the references that are not in `known`.
     #[must_use]
     pub fn without(mut self, known: &Self) -> Self {
         self.lines.retain(|key, _| !known.lines.contains_key(key));

@@ -31,7 +31,6 @@ pub enum Root {
     Leak(LeakIx),
 }
 
-/// Reference counts of an inventory.
 #[derive(Clone, Debug)]
 pub struct Refs {
     reach: Vec<Box<[NodeIx]>>,
@@ -92,16 +91,25 @@ impl Refs {
     #[must_use]
     pub fn new(inventory: &Inventory) -> Self {
         let nodes = inventory.nodes.len();
-        let holds = inventory.images.iter().map(|image| &image.holds);
-        let holds = holds.chain(inventory.containers.iter().map(|container| &container.holds));
-        let holds: Vec<_> = holds.chain(inventory.leaks.iter().map(|leak| &leak.holds)).collect();
-        let reach = holds.par_iter().map_init(|| Walker::new(inventory), |walker, holds| walker.reach(holds));
-        let reach: Vec<_> = reach.collect();
+        let holds: Vec<_> = inventory
+            .images
+            .iter()
+            .map(|image| &image.holds)
+            .chain(inventory.containers.iter().map(|container| &container.holds))
+            .chain(inventory.leaks.iter().map(|leak| &leak.holds))
+            .collect();
+        let reach: Vec<_> = holds
+            .par_iter()
+            .map_init(|| Walker::new(inventory), |walker, holds| walker.reach(holds))
+            .collect();
         let mut walker = Walker::new(inventory);
 
-        let stores = inventory.images.iter().map(|image| image.store);
-        let stores: Vec<_> =
-            stores.chain(inventory.containers.iter().map(|container| container.store)).collect();
+        let stores: Vec<_> = inventory
+            .images
+            .iter()
+            .map(|image| image.store)
+            .chain(inventory.containers.iter().map(|container| container.store))
+            .collect();
         let mut holders = vec![0_u32; nodes];
         let mut refcounts = vec![0_u32; nodes];
         let mut store_refcounts = vec![0_u32; nodes];
@@ -141,13 +149,21 @@ impl Refs {
         for (position, node) in inventory.nodes.iter().enumerate() {
             of_store(&mut by_store, node.store).0.push(position.into());
         }
-        let images = inventory.images.iter().enumerate();
-        let images = images.map(|(position, image)| (image.store, Root::Image(position.into())));
-        let containers = inventory.containers.iter().enumerate();
-        let containers =
-            containers.map(|(position, container)| (container.store, Root::Container(position.into())));
-        let leaks = inventory.leaks.iter().enumerate();
-        let leaks = leaks.map(|(position, leak)| (leak.store, Root::Leak(position.into())));
+        let images = inventory
+            .images
+            .iter()
+            .enumerate()
+            .map(|(position, image)| (image.store, Root::Image(position.into())));
+        let containers = inventory
+            .containers
+            .iter()
+            .enumerate()
+            .map(|(position, container)| (container.store, Root::Container(position.into())));
+        let leaks = inventory
+            .leaks
+            .iter()
+            .enumerate()
+            .map(|(position, leak)| (leak.store, Root::Leak(position.into())));
         for (store, root) in images.chain(containers).chain(leaks) {
             of_store(&mut by_store, store).1.push(root);
         }
@@ -200,7 +216,6 @@ impl Refs {
         last.find_map(|node| self.use_of(inventory, node))
     }
 
-    /// Returns the nodes of a store.
     #[must_use]
     pub fn nodes_of(&self, store: StoreIx) -> &[NodeIx] {
         self.by_store.get(store.get()).map_or(&[], |(nodes, _)| nodes)
@@ -256,19 +271,16 @@ impl Refs {
         self.cached[node.get()]
     }
 
-    /// Returns the number of images and containers that reach a node.
     #[must_use]
     pub fn refcount(&self, node: NodeIx) -> u32 {
         self.refcounts[node.get()]
     }
 
-    /// Returns whether any root, or the store itself, keeps a node.
     #[must_use]
     pub fn is_held(&self, node: NodeIx) -> bool {
         self.holders[node.get()] > 0
     }
 
-    /// Returns the sizes of one root.
     #[must_use]
     pub fn sizes(&self, inventory: &Inventory, root: Root) -> RootSizes {
         let mut sizes = RootSizes::default();
@@ -296,7 +308,6 @@ impl Refs {
         sizes
     }
 
-    /// Starts a sequence of planned deletions.
     #[must_use]
     pub fn live(&self) -> Live<'_> {
         let deleted = vec![false; self.reach.len()];
@@ -309,8 +320,11 @@ impl Refs {
     #[must_use]
     pub fn alone(inventory: &Inventory, node: NodeIx) -> Size {
         let node = &inventory[node];
-        let shared = node.needs.iter().map(|needed| &inventory[*needed]);
-        let shared = shared.filter(|needed| needed.kind == NodeKind::SharedInodes);
+        let shared = node
+            .needs
+            .iter()
+            .map(|needed| &inventory[*needed])
+            .filter(|needed| needed.kind == NodeKind::SharedInodes);
         std::iter::once(node.size).chain(shared.map(|needed| needed.size)).sum()
     }
 
@@ -350,6 +364,17 @@ impl Live<'_> {
         reached.filter(move |node| !is_deleted && self.holders[node.get()] == 1)
     }
 
+    /// Returns the nodes that are freed if all of `roots`, each named once, are deleted next.
+    #[must_use]
+    pub fn last_held_by(&self, roots: &[Root]) -> Vec<NodeIx> {
+        let roots = roots.iter().filter(|root| !self.deleted[self.refs.position(**root)]);
+        let mut reached: Vec<_> = roots.flat_map(|root| self.refs.reach(*root)).copied().collect();
+        reached.par_sort_unstable();
+        let by_node = reached.chunk_by(|a, b| a == b);
+        let freed = by_node.filter(|same| self.holders[same[0].get()] as usize == same.len());
+        freed.map(|same| same[0]).collect()
+    }
+
     /// Returns the number of roots that still reach a node, plus one if it is anchored.
     #[must_use]
     pub fn holders(&self, node: NodeIx) -> u32 {
@@ -376,7 +401,6 @@ impl Live<'_> {
     }
 }
 
-/// Returns the store of an image or container.
 fn store_of(inventory: &Inventory, root: Root) -> Option<StoreIx> {
     match root {
         Root::Image(ix) => Some(inventory[ix].store),

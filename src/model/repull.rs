@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use super::origin::{Origin, OriginKind};
 use crate::model::text::reference::{host, is_well_formed, normalized, repository};
 
-/// Origin of an image, as far as the records contain it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownOrigin {
     pub kind: OriginKind,
@@ -27,10 +26,8 @@ impl KnownOrigin {
     }
 }
 
-/// Records of a deleted image.
 #[derive(Clone, Debug, Default)]
 pub struct DeletedImage {
-    /// Names at its deletion.
     pub names: Vec<String>,
     /// Names that it had earlier.
     pub former_names: Vec<String>,
@@ -39,7 +36,6 @@ pub struct DeletedImage {
     pub origin: Option<KnownOrigin>,
 }
 
-/// References of a deleted image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PullReferences {
     /// One for each repository, by digest.

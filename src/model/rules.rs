@@ -12,17 +12,12 @@ names! {
         InUse = "in-use",
         /// The runtime, layersweep's keep-list or a configuration pins it.
         Pinned = "pinned",
-        /// Pod sandboxes are made from it.
         SandboxImage = "sandbox-image",
-        /// A static pod's manifest names it.
         StaticPod = "static-pod",
-        /// A quadlet names it.
         Quadlet = "quadlet",
-        /// The kubelet is pulling it.
         PullInProgress = "pull-in-progress",
         /// One of the protected patterns matches a name of it.
         ProtectedName = "protected-name",
-        /// It has a protected label, or may have one.
         ProtectedLabel = "protected-label",
         /// It is one of the newest images of its repository, which are kept.
         NewestOfRepository = "newest-of-repository",
@@ -36,7 +31,6 @@ names! {
         OutOfReach = "out-of-reach",
         /// Its first detection is unknown.
         AgeUnknown = "age-unknown",
-        /// It is younger than the minimum age.
         MinAge = "min-age",
         /// It was in use when the run began.
         UsedJustNow = "used-just-now",
@@ -46,37 +40,29 @@ names! {
         NotNeeded = "not-needed",
         /// Its deletion would free (almost) nothing, alone or together with others.
         FreesNothing = "frees-nothing",
-        /// Its filesystem has invalid numbers.
         Unmeasured = "unmeasured",
         /// A removal was tried, but the object still exists.
         RemovalFailed = "removal-failed",
         /// The run ended before its turn.
         RunEnded = "run-ended",
-        /// It is running.
         Running = "running",
         /// It has not started yet.
         Starting = "starting",
         /// Its runtime does not know its state.
         StateUnknown = "state-unknown",
-        /// The limits allow it.
         WithinLimits = "within-limits",
-        /// An object that is kept needs it.
         Needed = "needed",
-        /// It is a running sandbox.
         Ready = "ready",
         /// It is the newest sandbox of its pod.
         Newest = "newest",
         /// It contains a container, or its pod has one.
         HasContainers = "has-containers",
-        /// The list of pods is unknown.
         PodsUnknown = "pods-unknown",
-        /// Its pod still exists.
         PodExists = "pod-exists",
         /// Its name is not that of a pod's log.
         NotAPod = "not-a-pod",
         /// A process has it open.
         Open = "open",
-        /// It is mounted.
         Mounted = "mounted",
         /// It cannot be read.
         Unreadable = "unreadable",

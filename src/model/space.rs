@@ -22,7 +22,6 @@ pub struct Space {
     pub inodes_free: u64,
 }
 
-/// Reason why a filesystem's numbers are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum InvalidStats {
     #[error("the filesystem does not report its {0}")]
@@ -41,7 +40,6 @@ pub enum InvalidStats {
 }
 
 crate::model::text::names::names! {
-    /// Number that a filesystem reports.
     Stat {
         Capacity = "capacity",
         Available = "available bytes",
@@ -50,7 +48,6 @@ crate::model::text::names::names! {
     }
 }
 
-/// Result of a measurement.
 pub type Measured = Result<Space, InvalidStats>;
 
 impl Space {
@@ -133,7 +130,6 @@ impl Started {
         self.used || self.free || self.inodes
     }
 
-    /// Returns the targets that started in either.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self {
@@ -202,7 +198,6 @@ impl std::fmt::Display for BytesAndInodes {
 }
 
 impl BytesAndInodes {
-    /// Returns the larger number of each.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self { bytes: self.bytes.max(other.bytes), inodes: self.inodes.max(other.inodes) }

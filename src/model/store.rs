@@ -81,7 +81,6 @@ pub struct Store {
     pub root: PathBuf,
     /// Storage driver or snapshotter, for example `overlay`.
     pub driver: String,
-    /// Filesystem of the root.
     pub filesystem: FilesystemIx,
     /// It is an additional image store: our images may use its layers, but layersweep never deletes from it.
     pub read_only: bool,
@@ -91,11 +90,9 @@ pub struct Store {
     pub consistency: Consistency,
 }
 
-/// Driver of a store of OCI artifacts.
 pub const ARTIFACTS: &str = "artifacts";
 
 impl Store {
-    /// Returns whether its images are OCI artifacts.
     #[must_use]
     pub fn is_of_artifacts(&self) -> bool {
         self.kind == StoreKind::ContainersStorage && self.driver == ARTIFACTS
@@ -106,7 +103,6 @@ impl Store {
 /// unknown or could not be read in full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadUser {
-    /// Store that contains the images.
     pub store: StoreIx,
     /// Path that could not be read: the root of the store whose containers are not all known, or the configuration
     /// that may name such a store.

@@ -8,7 +8,6 @@ use super::{ImageNamers, Unreadable};
 use crate::model::reference_set::ReferenceSet;
 use crate::sys::sysroot::Sysroot;
 
-/// Maximum size of the file.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Reads the file.

@@ -2,7 +2,7 @@
 //!
 //! A file is one of:
 //! - one or more manifests in OCI's or Docker's format, as `skopeo inspect --raw` prints them;
-//! - the output of `skopeo inspect`, whose `LayersData` has the sizes;
+//! - the output of `skopeo inspect`, whose `LayersData` has the sizes, or of `oc image info -o json`;
 //! - documents of kind `PinnedImageSet` or `ImageStream`, or the output of `oc adm release info -o json`;
 //! - a list: one reference a line, `#` begins a comment;
 //! - documents of JSON and references mixed: a script prints the reference of an image whose manifest it cannot get.
@@ -12,18 +12,19 @@ use serde_json::Value;
 use super::yaml;
 use crate::model::LayerBlob;
 use crate::model::platform;
-use crate::model::text::reference::{checked, is_digest};
+use crate::model::text::reference::{checked, is_digest, normalized, repository};
 
 /// Maximum number of images of all files together.
 pub const MOST_IMAGES: usize = 20_000;
 
-/// An image that a file or an argument names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WantedImage {
     /// Reference, or the file and its position for a manifest.
     pub name: String,
     /// Blobs of its layers, the base first: digest, and length in bytes. `None`: they are unknown.
     pub layers: Option<Vec<LayerBlob>>,
+    /// Repository in the full form, if the manifest has the image's name.
+    pub repository: Option<String>,
     /// Digests that mean it: of its manifest, of its configuration.
     pub digests: Vec<String>,
     /// It is an index of manifests; `digests` has that of this node's platform, if there is one.
@@ -33,7 +34,6 @@ pub struct WantedImage {
 }
 
 impl WantedImage {
-    /// Creates an image of which only the reference is known.
     #[must_use]
     pub fn named(reference: &str) -> Self {
         Self { name: reference.to_owned(), ..Self::default() }
@@ -73,7 +73,6 @@ pub fn parse(origin: &str, text: &str) -> Result<Vec<WantedImage>, String> {
     }
 }
 
-/// Part of a file.
 enum Entry<'a> {
     Document(Value),
     Reference(&'a str),
@@ -129,7 +128,6 @@ fn content(line: &str) -> Option<&str> {
     (!line.is_empty()).then_some(line)
 }
 
-/// Checks the reference on a line.
 fn checked_line(line: &str) -> Result<&str, String> {
     const SHOWN: usize = 80;
     checked(line).map_err(|why| format!("{why}: {:?}", line.chars().take(SHOWN).collect::<String>()))
@@ -138,13 +136,11 @@ fn checked_line(line: &str) -> Result<&str, String> {
 /// Maximum number of references in a list.
 const MOST_LISTED: usize = 100_000;
 
-/// A line of a list that is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {number}: {why}")]
 pub struct BadLine {
     /// Number of the line, from 1.
     pub number: usize,
-    /// Clause that says what is wrong.
     pub why: String,
 }
 
@@ -167,21 +163,14 @@ pub fn listed(text: &str) -> Result<Vec<(usize, &str)>, BadLine> {
 
 fn of_document(name: &str, document: &Value) -> Result<Vec<WantedImage>, String> {
     if document.get("layers").is_some() || document.get("fsLayers").is_some() {
-        return of_manifest(name, document).map(|image| vec![image]);
+        return of_manifest(name, document, "layers").map(|image| vec![image]);
     }
     if let Some(entries) = document.get("manifests").and_then(Value::as_array) {
         let digests = of_platform(entries).map(str::to_owned).into_iter().collect();
         return Ok(vec![WantedImage { digests, is_index: true, ..WantedImage::named(name) }]);
     }
-    if let Some(layers) = document.get("LayersData").and_then(Value::as_array) {
-        let layers = layers.iter().map(|layer| wanted_layer(layer, "Digest", "Size"));
-        let layers = layers.collect::<Result<Vec<_>, _>>()?;
-        let name = match document["Name"].as_str().filter(|name| !name.is_empty()) {
-            Some(name) => checked_line(name).map_err(|why| format!("/Name: {why}"))?,
-            None => name,
-        };
-        let digests = document["Digest"].as_str().map(str::to_owned).into_iter().collect();
-        return Ok(vec![WantedImage { layers: Some(layers), digests, ..WantedImage::named(name) }]);
+    if document.get("LayersData").is_some_and(Value::is_array) {
+        return of_manifest(name, document, "LayersData").map(|image| vec![image]);
     }
     if document.get("Layers").is_some_and(Value::is_array) && document.get("DockerVersion").is_some() {
         return Err("this skopeo prints no sizes of layers (LayersData): use skopeo inspect --raw".into());
@@ -230,22 +219,39 @@ fn of_platform(entries: &[Value]) -> Option<&str> {
     entries.iter().find(is_of_platform).or(alone)?["digest"].as_str().filter(|digest| is_digest(digest))
 }
 
-fn of_manifest(name: &str, manifest: &Value) -> Result<WantedImage, String> {
-    let Some(layers) = manifest.get("layers").and_then(Value::as_array) else {
+/// Reads a manifest, with the name that `oc image info` or a script adds to it, or the output of `skopeo inspect`, whose
+/// fields begin with capital letters.
+fn of_manifest(name: &str, manifest: &Value, list: &str) -> Result<WantedImage, String> {
+    let Some(layers) = manifest.get(list).and_then(Value::as_array) else {
         return Err("it is a manifest of Docker's schema 1, which has no sizes of layers".into());
     };
-    let layers = layers.iter().map(|layer| wanted_layer(layer, "digest", "size"));
-    let layers = Some(layers.collect::<Result<Vec<_>, _>>()?);
+    let layers = Some(layers.iter().map(wanted_layer).collect::<Result<Vec<_>, _>>()?);
     let configuration = manifest.pointer("/config/digest").and_then(Value::as_str);
-    let digests = configuration.map(str::to_owned).into_iter().collect();
-    Ok(WantedImage { layers, digests, ..WantedImage::named(name) })
+    let digests = configuration.or(manifest["Digest"].as_str()).or(manifest["digest"].as_str());
+    let digests = digests.map(str::to_owned).into_iter().collect();
+    let reference =
+        ["Name", "name"].into_iter().find_map(|field| Some((field, manifest.get(field)?.as_str()?)));
+    let Some((field, reference)) = reference.filter(|(_, reference)| !reference.is_empty()) else {
+        return Ok(WantedImage { layers, digests, ..WantedImage::named(name) });
+    };
+    let reference = checked_line(reference).map_err(|why| format!("/{field}: {why}"))?;
+    let repository = Some(repository(&normalized(reference)).to_owned());
+    Ok(WantedImage { layers, digests, repository, ..WantedImage::named(reference) })
 }
 
-fn wanted_layer(layer: &Value, digest: &str, size: &str) -> Result<LayerBlob, String> {
-    let digest = layer.get(digest).and_then(Value::as_str).ok_or("a layer has no digest")?;
-    let compressed_bytes = layer.get(size).and_then(Value::as_u64);
+/// Annotation of an eStargz layer: the length of its tar.
+const TAR_BYTES: &str = "io.containers.estargz.uncompressed-size";
+
+fn wanted_layer(layer: &Value) -> Result<LayerBlob, String> {
+    let field = |names: [&str; 2]| names.into_iter().find_map(|name| layer.get(name));
+    let digest = field(["digest", "Digest"]).and_then(Value::as_str).ok_or("a layer has no digest")?;
+    let compressed_bytes = field(["size", "Size"]).and_then(Value::as_u64);
     let compressed_bytes = compressed_bytes.ok_or_else(|| format!("the layer {digest} has no size"))?;
-    Ok(LayerBlob { digest: digest.to_owned(), compressed_bytes })
+    let media_type = field(["mediaType", "MIMEType"]).and_then(Value::as_str).unwrap_or_default();
+    let tar_bytes = field(["annotations", "Annotations"]).and_then(|annotations| annotations.get(TAR_BYTES));
+    let tar_bytes = tar_bytes.and_then(Value::as_str).and_then(|bytes| bytes.parse().ok());
+    let blob = LayerBlob::new(digest.to_owned(), compressed_bytes, media_type);
+    Ok(LayerBlob { tar_bytes: tar_bytes.or(blob.tar_bytes), ..blob })
 }
 
 #[cfg(test)]
@@ -268,6 +274,7 @@ mod tests {
         );
         let inspected =
             r#"{"Name":"quay.io/app","Layers":["sha256:a"],"LayersData":[{"Digest":"sha256:a","Size":10}]}"#;
+        let named = MANIFEST.replacen('{', r#"{"name":"quay.io/app:2","#, 1);
         let two = format!("{MANIFEST}\n{MANIFEST}");
         let mixed = format!("{MANIFEST} quay.io/lost:1 # unauthorized\n{MANIFEST}quay.io/b\n");
         for (text, expected) in [
@@ -275,6 +282,7 @@ mod tests {
             (&two, &["f#1", "f#2"]),
             (&mixed, &["f#1", "quay.io/lost:1", "f#3", "quay.io/b"]),
             (inspected, &["quay.io/app"]),
+            (&named, &["quay.io/app:2"]),
             (&set, &[&a, &b]),
             (&stream, &[&etcd]),
             (&release, &[&etcd]),
@@ -286,6 +294,20 @@ mod tests {
         }
         let layers = parse("f", MANIFEST).unwrap().remove(0).layers.unwrap();
         assert_eq!(layers.iter().map(|layer| layer.compressed_bytes).sum::<u64>(), 30);
+    }
+
+    #[test]
+    fn manifest_with_name_has_its_repository() {
+        for text in [
+            r#"{"name":"nginx:1.27","layers":[{"digest":"sha256:a","size":10,"mediaType":"x.tar+zstd","annotations":{"io.containers.estargz.uncompressed-size":"30"}}]}"#,
+            r#"{"Name":"docker.io/library/nginx","LayersData":[{"Digest":"sha256:a","Size":10,"MIMEType":"x.tar+zstd","Annotations":{"io.containers.estargz.uncompressed-size":"30"}}]}"#,
+        ] {
+            let image = parse("f", text).unwrap().remove(0);
+            assert_eq!(image.repository.as_deref(), Some("docker.io/library/nginx"));
+            let layer = LayerBlob::new("sha256:a".into(), 10, "x.tar+zstd");
+            assert_eq!(image.layers, Some(vec![LayerBlob { tar_bytes: Some(30), ..layer }]));
+        }
+        assert_eq!(parse("f", MANIFEST).unwrap()[0].repository, None);
     }
 
     /// The names are printed as parts of commands.
@@ -301,6 +323,7 @@ mod tests {
             (tags.replacen('{', r#"{"kind":"ImageStream","#, 1), "/spec/tags/1/from/name: "),
             (format!(r#"{{"references":{tags}}}"#), "/references/spec/tags/1/from/name: "),
             (format!(r#"{{"Name":"{name}","LayersData":[{{"Digest":"sha256:a","Size":10}}]}}"#), "/Name: "),
+            (format!(r#"{{"name":"{name}","layers":[]}}"#), "/name: "),
             (format!("kind: PinnedImageSet\nspec:\n  pinnedImages:\n  - name: '{name}'\n"), "/0/name: "),
             (format!("quay.io/a\n{name}\n"), "line 2: "),
         ] {

@@ -38,7 +38,6 @@ const DISTRIBUTIONS: [&str; 2] = ["/etc/rancher/k3s/config.yaml", "/etc/rancher/
 /// Units that contain the arguments given to the installer of k3s.
 const UNITS_OF_K3S: [&str; 2] = ["/etc/systemd/system/k3s.service", "/etc/systemd/system/k3s-agent.service"];
 
-/// Default data directories of k3s and RKE2.
 const DATA_DIRS: [(&str, &str); 2] =
     [("/var/lib/rancher/k3s", "k3s' default"), ("/var/lib/rancher/rke2", "RKE2's default")];
 
@@ -52,10 +51,8 @@ const CONFIGS: [&str; 2] = ["/var/lib/kubelet/config.yaml", "/etc/kubernetes/kub
 /// directory.
 const OPENSHIFT_DROP_INS: &str = "/etc/openshift/kubelet.conf.d";
 
-/// A file and an error in it.
 pub type Problem = (PathBuf, String);
 
-/// Contents of a settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsFile {
     /// Path inside the root.
@@ -63,7 +60,6 @@ pub struct SettingsFile {
     pub text: String,
 }
 
-/// Value of a setting, and the file that sets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     pub value: String,
@@ -94,7 +90,6 @@ impl DataDir {
     }
 }
 
-/// Settings of the kubelet on this node.
 #[derive(Debug, Default)]
 pub struct Kubelet {
     /// Data directories of k3s and RKE2 that a file or [`Self::add_data_dirs`] names.
@@ -108,12 +103,10 @@ pub struct Kubelet {
     pub configs: Vec<SettingsFile>,
     /// Files whose flags cannot be parsed. They count as files without flags.
     pub misread: Vec<Problem>,
-    /// Files and directories that exist but could not be read.
     pub unreadable: Vec<(PathBuf, io::Error)>,
 }
 
 impl Kubelet {
-    /// Reads the files that exist below `root`.
     #[must_use]
     pub fn read(root: &Sysroot) -> Self {
         Self::default().with_files(root)
@@ -224,7 +217,6 @@ impl Kubelet {
         self.embedded.iter().filter_map(move |file| scalars::flag(&file.text, name))
     }
 
-    /// Checks whether this node shows any trace of a kubelet.
     #[must_use]
     pub fn is_here(&self) -> bool {
         self.running.is_some() || !self.configs.is_empty() || !self.flags.is_empty()
@@ -331,9 +323,11 @@ impl Kubelet {
                 Vec::new()
             }
         };
-        let paths = entries.into_iter().map(|entry| directory.join(entry.name));
-        let mut paths: Vec<_> =
-            paths.filter(|path| path.extension().is_some_and(|name| name == ending)).collect();
+        let mut paths: Vec<_> = entries
+            .into_iter()
+            .map(|entry| directory.join(entry.name))
+            .filter(|path| path.extension().is_some_and(|name| name == ending))
+            .collect();
         paths.sort();
         paths
     }

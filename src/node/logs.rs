@@ -15,7 +15,6 @@ use crate::sys::quiet::FileKind;
 use crate::sys::readlink::Untraced;
 use crate::sys::sysroot::Sysroot;
 
-/// Directory of a pod's logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogDirectory {
     /// `<namespace>_<pod>_<uid>`.
@@ -25,18 +24,15 @@ pub struct LogDirectory {
     pub size: LogSize,
 }
 
-/// Space that logs occupy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogSize {
     /// Allocated bytes that their deletion frees. Files with hard links outside of the tree are not included.
     pub bytes: u64,
-    /// Inodes that their deletion frees.
     pub inodes: u64,
     /// Latest modification time in the tree; `None` if an entry could not be examined.
     pub newest: Option<Timestamp>,
 }
 
-/// Symlink to a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     pub name: OsString,
@@ -44,7 +40,6 @@ pub struct Link {
     pub path: PathBuf,
     /// Target as written, unresolved.
     pub target: PathBuf,
-    /// The target does not exist.
     pub dangling: bool,
 }
 
@@ -87,7 +82,6 @@ pub fn links(root: &Sysroot, places: &KubeletPlaces) -> io::Result<Vec<Link>> {
     Ok(links)
 }
 
-/// Checks for a symlink whose target does not exist.
 #[must_use]
 pub fn is_dangling(path: &Path) -> bool {
     let is_link = std::fs::symlink_metadata(path).is_ok_and(|facts| facts.is_symlink());

@@ -7,10 +7,8 @@ use serde_json::Value;
 
 use super::yaml;
 
-/// Keys of the lists of containers in a pod.
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
-/// Contents of a manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Manifest {
     /// References of images, sorted and without repetitions.

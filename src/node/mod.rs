@@ -27,7 +27,6 @@ use crate::sys::quiet::is_absent;
 use crate::sys::sysroot::Sysroot;
 
 names! {
-    /// Kind of the node's files that names images.
     ImageNamers {
         StaticPods = "static pods",
         Quadlets = "quadlets",
@@ -43,7 +42,6 @@ names! {
 pub struct Unreadable {
     /// Path inside the root.
     pub path: PathBuf,
-    /// Kind of the file.
     pub names: ImageNamers,
     pub source: io::Error,
 }

@@ -27,7 +27,6 @@ pub struct ConfiguredPlaces {
     pub container_logs_dir: Option<PathBuf>,
 }
 
-/// Directories of the kubelet on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeletPlaces {
     /// Possible locations of the kubelet's own directory, the one in effect first. A pod is known if any of them
@@ -118,7 +117,6 @@ pub(super) fn roots(configured: Option<&Path>, settings: &Kubelet) -> Vec<PathBu
     roots
 }
 
-/// Returns the directory of logs from the kubelet's configuration in effect.
 fn pod_logs(settings: &Kubelet) -> Option<PathBuf> {
     let (values, _) = settings.values("podLogsDir");
     let mut paths = values.iter().filter_map(|(value, _)| value.as_str().map(PathBuf::from));

@@ -17,7 +17,6 @@ use super::{content, manifest, static_pods};
 use crate::sys::quiet::is_absent;
 use crate::sys::sysroot::Sysroot;
 
-/// Pods that the kubelet knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownPods {
     /// Uids of the pods with a directory.
@@ -29,13 +28,11 @@ pub struct KnownPods {
     is_named: bool,
 }
 
-/// Reason why no pod can count as deleted.
 #[derive(Debug, thiserror::Error)]
-pub enum Unknown {
+pub enum UnknownPods {
     /// None of the kubelet's possible directories exists.
     #[error("no directory of pods in {}", list(.0))]
     NoKubelet(Vec<PathBuf>),
-    /// The directory exists but cannot be read.
     #[error("{} cannot be read", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
     /// The directory exists, but belongs to another kubelet than the one that runs pods here.
@@ -59,7 +56,7 @@ impl KnownPods {
     ///
     /// # Errors
     /// If no such directory exists, or a directory or manifest cannot be read.
-    pub fn read(root: &Sysroot, places: &KubeletPlaces) -> Result<Self, Unknown> {
+    pub fn read(root: &Sysroot, places: &KubeletPlaces) -> Result<Self, UnknownPods> {
         let mut known = Self { is_named: places.is_named, ..Self::default() };
         for directory in &places.roots {
             let pods = directory.join("pods");
@@ -70,11 +67,11 @@ impl KnownPods {
                     known.roots.push(pods);
                 }
                 Err(error) if is_absent(&error) => {}
-                Err(source) => return Err(Unknown::Unreadable { path: pods, source }),
+                Err(source) => return Err(UnknownPods::Unreadable { path: pods, source }),
             }
         }
         if known.roots.is_empty() {
-            return Err(Unknown::NoKubelet(places.roots.clone()));
+            return Err(UnknownPods::NoKubelet(places.roots.clone()));
         }
         for path in &places.manifests {
             known.manifests(root, path)?;
@@ -82,7 +79,7 @@ impl KnownPods {
         Ok(known)
     }
 
-    fn manifests(&mut self, root: &Sysroot, place: &Path) -> Result<(), Unknown> {
+    fn manifests(&mut self, root: &Sysroot, place: &Path) -> Result<(), UnknownPods> {
         for (path, _) in static_pods::files(root, place).map_err(|source| unreadable(place, source))? {
             let bytes = content(root, &path, static_pods::MAX_FILE_BYTES);
             // The kubelet skips a path that is not a regular file of at most this size.
@@ -102,13 +99,13 @@ impl KnownPods {
     ///
     /// # Errors
     /// If a running pod has no directory, or no pod runs that could confirm the directories.
-    pub fn check_running<'a>(&self, mut running: impl Iterator<Item = &'a str>) -> Result<(), Unknown> {
+    pub fn check_running<'a>(&self, mut running: impl Iterator<Item = &'a str>) -> Result<(), UnknownPods> {
         let Some(first) = running.next() else {
-            return if self.is_named { Ok(()) } else { Err(Unknown::Unproven(self.roots.clone())) };
+            return if self.is_named { Ok(()) } else { Err(UnknownPods::Unproven(self.roots.clone())) };
         };
         match std::iter::once(first).chain(running).find(|uid| !self.uids.contains(*uid)) {
             None => Ok(()),
-            Some(uid) => Err(Unknown::OtherKubelet { uid: uid.to_owned(), roots: self.roots.clone() }),
+            Some(uid) => Err(UnknownPods::OtherKubelet { uid: uid.to_owned(), roots: self.roots.clone() }),
         }
     }
 
@@ -129,8 +126,8 @@ impl KnownPods {
     }
 }
 
-fn unreadable(path: &Path, source: io::Error) -> Unknown {
-    Unknown::Unreadable { path: path.to_path_buf(), source }
+fn unreadable(path: &Path, source: io::Error) -> UnknownPods {
+    UnknownPods::Unreadable { path: path.to_path_buf(), source }
 }
 
 /// Checks whether a uid may belong to a static pod. The API server generates uids of RFC 4122, the kubelet a hash of
@@ -167,7 +164,7 @@ mod tests {
             Self { directory, places }
         }
 
-        fn read(&self) -> Result<KnownPods, Unknown> {
+        fn read(&self) -> Result<KnownPods, UnknownPods> {
             KnownPods::read(&Sysroot::live(), &self.places)
         }
     }
@@ -190,12 +187,12 @@ mod tests {
         let node = Node::new(&[]);
         let pods = node.places.roots[0].join("pods");
         fs::remove_dir(&pods).unwrap();
-        assert!(matches!(node.read(), Err(Unknown::NoKubelet(_))));
+        assert!(matches!(node.read(), Err(UnknownPods::NoKubelet(_))));
         std::os::unix::fs::symlink("pods", &pods).unwrap();
-        assert!(matches!(node.read(), Err(Unknown::Unreadable { .. })), "a loop");
+        assert!(matches!(node.read(), Err(UnknownPods::Unreadable { .. })), "a loop");
         let node = Node::new(&[API]);
         std::os::unix::fs::symlink("manifests", &node.places.manifests[0]).unwrap();
-        assert!(matches!(node.read(), Err(Unknown::Unreadable { .. })), "a loop");
+        assert!(matches!(node.read(), Err(UnknownPods::Unreadable { .. })), "a loop");
     }
 
     #[test]
@@ -212,7 +209,7 @@ mod tests {
         assert!(known.check_running([API].into_iter()).is_ok());
         let error = known.check_running([API, HASH].into_iter()).unwrap_err().to_string();
         assert!(error.contains(HASH) && error.contains("is running"), "{error}");
-        assert!(matches!(known.check_running([].into_iter()), Err(Unknown::Unproven(_))));
+        assert!(matches!(known.check_running([].into_iter()), Err(UnknownPods::Unproven(_))));
         let places = KubeletPlaces { is_named: true, ..node.places.clone() };
         let known = KnownPods::read(&Sysroot::live(), &places).unwrap();
         assert!(known.check_running([].into_iter()).is_ok());
@@ -244,7 +241,7 @@ mod tests {
         }
         // A manifest that cannot be parsed may have any name.
         fs::write(manifests.join("d.yaml"), "metadata:\n  name: \"half").unwrap();
-        assert!(matches!(node.read(), Err(Unknown::Unreadable { path, .. }) if path.ends_with("d.yaml")));
+        assert!(matches!(node.read(), Err(UnknownPods::Unreadable { path, .. }) if path.ends_with("d.yaml")));
         drop(node.directory);
     }
 }

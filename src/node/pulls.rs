@@ -87,12 +87,10 @@ pub fn pulled(root: &Sysroot, configured: Option<&Path>) -> Vec<Pulled> {
     found
 }
 
-/// Pulls in progress.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pulls {
     /// The images, by the references in the pods.
     pub images: Vec<NamedImage>,
-    /// Intents that could not be read or parsed.
     pub findings: Vec<Finding>,
 }
 

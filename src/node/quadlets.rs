@@ -18,7 +18,6 @@ use crate::sys::quiet::{FileKind, is_absent};
 use crate::sys::root::Root;
 use crate::sys::sysroot::Sysroot;
 
-/// Directories of root's units.
 pub const SYSTEM: [&str; 3] =
     ["/run/containers/systemd", "/etc/containers/systemd", "/usr/share/containers/systemd"];
 
@@ -39,7 +38,6 @@ const MAX_USER_IMAGES: usize = 1000;
 /// Maximum depth of nested directories.
 const MAX_DEPTH: usize = 16;
 
-/// Directory that is searched for quadlets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitDirectory {
     /// Path inside the root.
@@ -49,12 +47,10 @@ pub struct UnitDirectory {
     pub foreign: bool,
 }
 
-/// Images that units name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quadlets {
     /// The images, in order of the files that name them.
     pub images: Vec<NamedImage>,
-    /// Parse errors and their consequences.
     pub findings: Vec<Finding>,
     /// A user has more files than are read, so any image may be named.
     pub names_more: bool,
@@ -69,7 +65,7 @@ pub struct Quadlets {
 /// If a path exists but cannot be read, in a directory that is not foreign: then the images that must be kept are
 /// unknown.
 pub fn read(root: &Sysroot, place: &UnitDirectory) -> Result<Quadlets, Unreadable> {
-    let mut reader = Reader {
+    let mut reader = QuadletReader {
         root,
         foreign: place.foreign,
         seen: HashSet::new(),
@@ -87,7 +83,7 @@ pub fn read(root: &Sysroot, place: &UnitDirectory) -> Result<Quadlets, Unreadabl
     Ok(reader.found)
 }
 
-struct Reader<'a> {
+struct QuadletReader<'a> {
     root: &'a Sysroot,
     foreign: bool,
     /// Real paths of the directories that were read: symlinks can form cycles.
@@ -100,7 +96,7 @@ struct Reader<'a> {
     found: Quadlets,
 }
 
-impl Reader<'_> {
+impl QuadletReader<'_> {
     fn directory(&mut self, path: &Path, depth: usize) -> Result<(), Unreadable> {
         let real = match self.root.resolve(path) {
             Ok(real) => real,
@@ -273,7 +269,6 @@ fn is_drop_in(directory: &Path) -> bool {
     is_unit(Path::new(unit)) || is_unit(&Path::new("x").with_extension(unit))
 }
 
-/// Value in a unit that names images.
 #[derive(Debug, PartialEq, Eq)]
 enum Value {
     /// A reference, or the name of another unit.
@@ -330,9 +325,10 @@ fn unit(text: &str) -> Vec<Value> {
 /// Returns the image of an image mount (podman-run(1), `--mount`). podman parses the value as CSV, with keys in any
 /// case.
 fn image_mount(value: &str) -> Option<String> {
-    let parts = value.split(',').map(|part| part.trim_matches([' ', '"', '\'']).split_once('='));
-    let mut parts =
-        parts.flatten().map(|(key, value)| (key.to_ascii_lowercase(), value.trim_matches(['"', '\''])));
+    let mut parts = value
+        .split(',')
+        .filter_map(|part| part.trim_matches([' ', '"', '\'']).split_once('='))
+        .map(|(key, value)| (key.to_ascii_lowercase(), value.trim_matches(['"', '\''])));
     let is_image = parts.clone().any(|(key, value)| key == "type" && value.eq_ignore_ascii_case("image"));
     let source = parts.find(|(key, _)| key == "source" || key == "src");
     source.filter(|_| is_image).map(|(_, value)| value.to_owned())

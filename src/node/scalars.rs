@@ -58,8 +58,9 @@ pub(super) fn flag(text: &str, name: &str) -> Option<String> {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']));
     let mut found = None;
     for line in lines {
-        let words = line.split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\'));
-        let mut words = words.filter(|word| !word.is_empty());
+        let mut words = line
+            .split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\'))
+            .filter(|word| !word.is_empty());
         while let Some(word) = words.next() {
             // The first word may begin with the name of the variable, so the flag need not be at its start.
             let Some(start) = word.find(name) else { continue };

@@ -17,14 +17,12 @@ pub(super) const MAX_FILE_BYTES: u64 = 10 << 20;
 
 const NAMES: ImageNamers = ImageNamers::StaticPods;
 
-/// Images that static pods name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StaticPods {
     /// The images, in order of the files that name them.
     pub images: Vec<NamedImage>,
     /// The places that were searched, including those that do not exist.
     pub places: Vec<PathBuf>,
-    /// Parse errors and their consequences.
     pub findings: Vec<Finding>,
 }
 
@@ -39,7 +37,7 @@ pub struct StaticPods {
 /// If a path exists but cannot be read, including the kubelet's own settings: then the images that must be kept are
 /// unknown.
 pub fn read(root: &Sysroot, kubelet: &Kubelet, configured: &Path) -> Result<StaticPods, Unreadable> {
-    let mut reader = Reader { root, seen: Vec::new(), found: StaticPods::default() };
+    let mut reader = ManifestReader { root, seen: Vec::new(), found: StaticPods::default() };
     for place in reader.places(kubelet, configured)? {
         reader.place(&place)?;
     }
@@ -63,14 +61,14 @@ pub(super) fn files(root: &Sysroot, place: &Path) -> io::Result<Vec<(PathBuf, Fi
     }
 }
 
-struct Reader<'a> {
+struct ManifestReader<'a> {
     root: &'a Sysroot,
     /// Real paths of the places that were read.
     seen: Vec<PathBuf>,
     found: StaticPods,
 }
 
-impl Reader<'_> {
+impl ManifestReader<'_> {
     fn places(&mut self, kubelet: &Kubelet, configured: &Path) -> Result<Vec<PathBuf>, Unreadable> {
         let mut places = vec![configured.to_path_buf()];
         let (paths, problems) = kubelet.setting("staticPodPath");

@@ -21,7 +21,7 @@ const DEFAULT_HARD: [(&str, f64); 4] =
 /// Returns the settings in effect, and the settings that cannot be parsed and are ignored.
 #[must_use]
 pub fn read(kubelet: &Kubelet) -> (KubeletThresholds, Vec<Problem>) {
-    let mut reader = Reader { kubelet, problems: Vec::new() };
+    let mut reader = ThresholdReader { kubelet, problems: Vec::new() };
     let image_high = reader.number("imageGCHighThresholdPercent", "--image-gc-high-threshold", 85);
     let image_low = reader.number("imageGCLowThresholdPercent", "--image-gc-low-threshold", 80);
     let minutes = SignedDuration::from_mins;
@@ -72,12 +72,12 @@ pub fn read(kubelet: &Kubelet) -> (KubeletThresholds, Vec<Problem>) {
     (thresholds, reader.problems)
 }
 
-struct Reader<'a> {
+struct ThresholdReader<'a> {
     kubelet: &'a Kubelet,
     problems: Vec<Problem>,
 }
 
-impl Reader<'_> {
+impl ThresholdReader<'_> {
     fn number(&mut self, key: &str, flag: &str, default: i64) -> Sourced<i64> {
         self.scalar(key, flag, default, |value| value.as_i64().ok_or_else(|| "must be a number".to_owned()))
     }

@@ -40,16 +40,12 @@ pub const HOLDS: [&str; 2] = ["/run/layersweep/hold", "/etc/layersweep/hold"];
 /// Maximum size of a unit or cron file.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// State of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TimerState {
-    /// The unit does not exist.
     Missing,
     /// The unit is masked: this file is empty or a dangling symlink.
     Masked(PathBuf),
-    /// The unit exists, but nothing starts it.
     Disabled,
-    /// The unit starts at boot.
     Enabled,
 }
 

@@ -19,7 +19,6 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::text::display::span;
 
-/// Usage of a filesystem at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsageReading {
     pub time: Timestamp,
@@ -54,10 +53,8 @@ const Z: f64 = 1.96;
 /// Maximum autocorrelation of the residuals; more correlated readings contain no information.
 const MAX_AUTOCORRELATION: f64 = 0.98;
 
-/// Rate at which a filesystem fills.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
-    /// Time span that the rate was computed from.
     pub window: SignedDuration,
     /// Bytes per second; above 0.
     pub rate: f64,
@@ -65,7 +62,6 @@ pub struct Forecast {
     pub slowest: f64,
     /// Faster end of that interval.
     pub fastest: f64,
-    /// Bytes available now.
     pub available_bytes: u64,
 }
 
@@ -89,13 +85,11 @@ impl Forecast {
         Expected { after, earliest, latest }
     }
 
-    /// Returns the time until the filesystem is full.
     #[must_use]
     pub fn until_full(&self) -> Expected {
         self.after(self.available_bytes)
     }
 
-    /// Returns the growth in an hour.
     #[must_use]
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // an estimate above 0
     pub fn bytes_per_hour(&self) -> u64 {
@@ -183,8 +177,11 @@ impl Window {
 fn points(readings: &[&UsageReading], freed: &[FreedAt]) -> Vec<(f64, f64)> {
     let Some(first) = readings.first() else { return Vec::new() };
     let points = readings.iter().map(|reading| {
-        let freed = freed.iter().filter(|freed| freed.time > first.time && freed.time <= reading.time);
-        let freed = freed.map(|freed| freed.bytes).fold(0, u64::saturating_add);
+        let freed = freed
+            .iter()
+            .filter(|freed| freed.time > first.time && freed.time <= reading.time)
+            .map(|freed| freed.bytes)
+            .fold(0, u64::saturating_add);
         let used = reading.capacity_bytes.saturating_sub(reading.available_bytes);
         #[allow(clippy::cast_precision_loss)] // an estimate
         let used = used.saturating_add(freed) as f64;

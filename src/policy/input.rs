@@ -38,7 +38,6 @@ impl Policy {
         self.rules.iter().position(|rule| rule.pattern.covers(name.as_slice(), &image.digests, id))
     }
 
-    /// Returns the rule of each name of an image.
     pub fn rules_of<'a>(&'a self, image: &'a Image) -> impl Iterator<Item = Option<&'a ImageRule>> {
         let unnamed = image.names.is_empty().then_some(None);
         let names = image.names.iter().map(|name| Some(name.as_str())).chain(unnamed);
@@ -81,20 +80,17 @@ impl Policy {
         !image.names.is_empty() && counts.any(|count| count > 0)
     }
 
-    /// Disables the age pass for all images.
     pub fn disable_age_pass(&mut self) {
         self.max_age = None;
         self.rules.iter_mut().for_each(|rule| rule.max_age = None);
     }
 
-    /// Returns true if any images are deleted by age.
     #[must_use]
     pub fn has_age_pass(&self) -> bool {
         self.max_age.is_some() || self.rules.iter().any(|rule| rule.max_age.flatten().is_some())
     }
 }
 
-/// Images that the configuration and the node's files protect.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Protect {
     /// Patterns on full references; an image is kept if any of its names matches.
@@ -109,13 +105,9 @@ pub struct Protect {
     pub not_repullable: NotRepullable,
     /// Roots of the graphroots that CRI-O or its configuration names.
     pub crio_stores: Vec<PathBuf>,
-    /// Images that static pods name.
     pub static_pods: Vec<NamedImage>,
-    /// Images that quadlets name.
     pub quadlets: Vec<Quadlet>,
-    /// Images that pod sandboxes are created from.
     pub sandboxes: Vec<NamedImage>,
-    /// Images that the kubelet is pulling.
     pub pulling: Vec<NamedImage>,
     /// Rules whose images are unknown, because a file could not be read; only for commands that delete nothing.
     pub unread: Vec<Rule>,
@@ -154,16 +146,13 @@ impl Quadlet {
     }
 }
 
-/// Stores of containers/storage, by their roots.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StoreSelection {
     Only(Vec<PathBuf>),
-    /// All stores except these.
     Except(Vec<PathBuf>),
 }
 
 impl StoreSelection {
-    /// Returns true if the store at `root` is selected.
     #[must_use]
     pub fn has(&self, root: &Path) -> bool {
         match self {
@@ -173,7 +162,6 @@ impl StoreSelection {
     }
 }
 
-/// Ages of an image from the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ages {
     /// Time of its first detection, or earlier by evidence on the disk.
@@ -226,7 +214,6 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Merges facts from another source.
     pub fn add(&mut self, other: Self) {
         // Destructured, so that the compiler reports a new field that is not merged here.
         let Self { ages, used_by, runtime_pins, pinned_by, back_off, out_of_reach, removal } = other;
@@ -252,7 +239,6 @@ pub struct FullFilesystem {
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     pub inventory: &'a Inventory,
-    /// Reference counts of the inventory.
     pub refs: &'a Refs,
     /// One entry for each image. Nothing is known of images beyond its end, so they are kept.
     pub facts: &'a [Facts],
@@ -266,7 +252,6 @@ pub struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// Ages of an image from the history.
     #[must_use]
     pub fn ages(&self, image_ix: ImageIx) -> Option<&'a Ages> {
         self.facts(image_ix)?.ages.as_ref()

@@ -15,14 +15,11 @@ use crate::model::{
 };
 use crate::policy::input::FullFilesystem;
 
-/// Leaks that a command lists, deletes and repairs.
 #[derive(Clone, Debug, Default)]
 pub struct LeakRequest {
     /// Classes to list; empty for all.
     pub classes: Vec<LeakClass>,
-    /// Minimum age of a leak that is deleted.
     pub min_age: SignedDuration,
-    /// Classes to repair.
     pub repair: Vec<LeakClass>,
 }
 
@@ -32,7 +29,6 @@ impl LeakRequest {
     }
 }
 
-/// The decision on a leak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     Delete(Recipe),
@@ -40,7 +36,6 @@ pub enum Decision {
     Stay(KeepReason),
 }
 
-/// Reason why a leak is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeepReason {
     /// Its verdict: it may be work in progress, or a person has to check it.
@@ -51,13 +46,11 @@ pub enum KeepReason {
     ByHand,
     /// It is too young; its age, if known.
     Young(Option<SignedDuration>),
-    /// An object that is kept needs it.
     Needed(String),
     /// layersweep may not change its store, for this reason.
     Store(String),
 }
 
-/// Decision on a leak.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeakDecision {
     pub leak: LeakIx,
@@ -110,13 +103,11 @@ impl LeakPlan {
         self
     }
 
-    /// Returns the expected gains by filesystem.
     #[must_use]
     pub fn gains(&self, inventory: &Inventory) -> Vec<Gain> {
         sum(self.turns().map(|entry| entry.gain(inventory)))
     }
 
-    /// Returns the deletions and repairs in their order.
     #[must_use]
     pub fn steps(&self, inventory: &Inventory) -> Vec<Step> {
         let steps = self.turns().map(|entry| {
@@ -129,7 +120,6 @@ impl LeakPlan {
         steps.collect()
     }
 
-    /// Returns the entries in the order of their turn.
     pub fn turns(&self) -> impl Iterator<Item = &LeakDecision> {
         self.order.iter().map(|position| &self.entries[*position])
     }
@@ -222,14 +212,18 @@ fn keep_needed_leaks(inventory: &Inventory, refs: &Refs, entries: &mut [LeakDeci
         let mut has_changed = false;
         for entry in entries.iter_mut().filter(|entry| to_delete.contains(&entry.leak)) {
             let held: &[NodeIx] = &inventory[entry.leak].holds;
-            let user = held.iter().flat_map(|node| refs.reached_by(*node)).find(|root| match root {
-                Root::Leak(other) => !to_delete.contains(other),
-                Root::Image(_) | Root::Container(_) => true,
-            });
-            let user = user.map(|root| name_of(inventory, root)).or_else(|| {
-                let mut uses = held.iter().filter_map(|node| refs.use_of(inventory, *node));
-                uses.next().map(|user| user.by.clone())
-            });
+            let user = held
+                .iter()
+                .flat_map(|node| refs.reached_by(*node))
+                .find(|root| match root {
+                    Root::Leak(other) => !to_delete.contains(other),
+                    Root::Image(_) | Root::Container(_) => true,
+                })
+                .map(|root| name_of(inventory, root))
+                .or_else(|| {
+                    let mut uses = held.iter().filter_map(|node| refs.use_of(inventory, *node));
+                    uses.next().map(|user| user.by.clone())
+                });
             if let Some(user) = user {
                 entry.decision = Decision::Stay(KeepReason::Needed(user));
                 has_changed = true;

@@ -27,7 +27,6 @@ pub use space::{FreeFloor, Targets, Thresholds};
 use crate::model::text::names::names;
 
 names! {
-    /// Algorithm that selects images.
     PolicyKind {
         Exact = "exact",
         /// The kubelet's own algorithm.

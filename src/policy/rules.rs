@@ -23,7 +23,6 @@ const NOT_FOR_MEMBERS: [Rule; 3] = [Rule::OutOfReach, Rule::BackingOff, Rule::Pr
 #[derive(Debug)]
 pub struct Judge<'a> {
     input: Input<'a>,
-    /// Rules that are not applied.
     waived: &'static [Rule],
     /// By image: positions of its containers.
     users: Vec<Vec<usize>>,
@@ -40,7 +39,6 @@ pub struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// Prepares the tables that the rules use.
     #[must_use]
     pub fn new(input: Input<'a>) -> Self {
         let users = containers_by_image(input.inventory);
@@ -59,7 +57,6 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Skips these rules.
     #[must_use]
     pub fn waiving(self, waived: &'static [Rule]) -> Self {
         Self { waived, ..self }
@@ -395,7 +392,6 @@ impl NeverPulled {
         Self { setting: protect.not_repullable, is_of_kubernetes }
     }
 
-    /// Returns whether a named image is kept if it was never pulled.
     #[must_use]
     pub fn are_kept(&self, image: &Image) -> bool {
         match self.setting {
@@ -408,11 +404,8 @@ impl NeverPulled {
     }
 }
 
-/// RuleAnswer of a rule, with its detail.
 enum RuleAnswer {
-    /// The rule keeps the image.
     Keep(String),
-    /// The rule does not keep it.
     Pass(String),
 }
 
@@ -482,7 +475,6 @@ pub(crate) fn describe_container(container: &Container) -> String {
     format!("the {owner} container {}{state}", container.name)
 }
 
-/// Describes a container, and its use of the image.
 fn describe_use(container: &Container, image: ImageIx) -> String {
     let is_volume = container.image != Some(image) && container.uses(image);
     format!(
@@ -538,8 +530,8 @@ fn newest(input: &Input<'_>) -> Vec<Option<String>> {
     let mut repositories: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for (position, image) in images.iter().enumerate() {
         for name in &image.names {
-            let rule = policy.rule_for(image, Some(name));
-            let rule = rule.filter(|rule| policy.rules[*rule].keep_newest.is_some());
+            let rule =
+                policy.rule_for(image, Some(name)).filter(|rule| policy.rules[*rule].keep_newest.is_some());
             let members = repositories.entry((image.store, reference::repository(name), rule)).or_default();
             if members.last() != Some(&position) {
                 members.push(position);

@@ -19,7 +19,6 @@ pub struct Thresholds {
     pub low: u8,
 }
 
-/// Thresholds in bytes available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeFloor {
     /// Number of available bytes below which deletion starts.
@@ -75,8 +74,8 @@ impl Targets {
         let marks = self.used.filter(|_| started.used);
         let by_share = marks.map_or(0, |marks| free_for(space.capacity_bytes, marks.low));
         let by_floor = self.free.filter(|_| started.free).map_or(0, |floor| floor.until);
-        let inodes = self.inodes.filter(|_| started.inodes);
-        let inodes = inodes.map_or(0, |marks| free_for(space.inodes, marks.low));
+        let inodes =
+            self.inodes.filter(|_| started.inodes).map_or(0, |marks| free_for(space.inodes, marks.low));
         let missing = by_share.max(by_floor).saturating_sub(space.available_bytes);
         BytesAndInodes {
             bytes: if missing == 0 { 0 } else { missing.saturating_add(space.owed_bytes) },

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::space::{FreeFloor, Targets};
 use crate::model::Filesystem;
-use crate::model::documents::reader::GC_LOW;
 use crate::model::kubelet_thresholds::{
     Amount, IMAGEFS, IMAGEFS_INODES, KubeletThresholds as Kubelet, NODEFS, NODEFS_INODES,
 };
@@ -14,7 +13,6 @@ use crate::model::text::display::{bytes, two_decimals};
 use crate::model::text::names::{names, string_schema};
 
 names! {
-    /// Resource that a threshold counts.
     #[derive(Default)]
     Counted {
         #[default]
@@ -24,7 +22,6 @@ names! {
 }
 
 names! {
-    /// Component that acts at a threshold.
     Source {
         /// layersweep's `gc`.
         Layersweep = "layersweep",
@@ -35,7 +32,6 @@ names! {
     }
 }
 
-/// Event at a threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThresholdName {
     /// `gc` starts to delete.
@@ -46,10 +42,8 @@ pub enum ThresholdName {
     GcHighFree,
     GcInodesHigh,
     GcInodesLow,
-    /// The kubelet starts to delete images.
     ImageGcHigh,
     ImageGcLow,
-    /// The kubelet evicts pods.
     Eviction {
         /// Pods are killed at once; otherwise they get time to end.
         hard: bool,
@@ -75,7 +69,7 @@ impl fmt::Display for ThresholdName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Self::GcHigh => "gc high",
-            Self::GcLow => GC_LOW,
+            Self::GcLow => "gc low",
             Self::GcHighFree => "gc high (free bytes)",
             Self::GcInodesHigh => "gc by inodes high",
             Self::GcInodesLow => "gc by inodes low",
@@ -133,12 +127,10 @@ impl fmt::Display for DiskThreshold {
     }
 }
 
-/// Disk with thresholds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     /// Mount point, for messages.
     pub mount: String,
-    /// Size in bytes.
     pub capacity_bytes: u64,
     /// Number of inodes; 0 if there is no fixed number.
     pub inodes: u64,
@@ -169,14 +161,12 @@ impl Disk {
     }
 }
 
-/// Eviction threshold on one disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Eviction {
     /// Pods are killed at once; otherwise they get time to end.
     pub hard: bool,
     /// Signal: the kubelet's name of the measured resource.
     pub signal: &'static str,
-    /// Amount that must be left.
     pub amount: Amount,
     /// Percentage in use above which less is left.
     pub percent: f64,
@@ -294,7 +284,19 @@ pub fn impossible(targets: &Targets, capacity_bytes: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::documents::reader::MarkName;
     use crate::policy::space::Thresholds;
+
+    /// `report --merge` reads it from documents.
+    #[test]
+    fn low_threshold_is_read_back() {
+        for (name, expected) in
+            [(ThresholdName::GcLow, MarkName::GcLow), (ThresholdName::GcHigh, MarkName::Other)]
+        {
+            let text = serde_json::to_string(&name).unwrap();
+            assert_eq!(serde_json::from_str::<MarkName>(&text).unwrap(), expected);
+        }
+    }
 
     #[test]
     fn impossible_targets_are_not_thresholds() {

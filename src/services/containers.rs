@@ -16,7 +16,6 @@ use crate::sys::sysroot::Sysroot;
 /// Default directory of static pods, which is read even if static pods protect no images.
 const STATIC_PODS: &str = "/etc/kubernetes/manifests";
 
-/// Objects that a run collects besides images.
 #[derive(Debug)]
 pub struct Containers {
     policy: ContainerPolicy,
@@ -39,12 +38,10 @@ impl Containers {
         Self { policy: config.containers.policy, places: places(config), scope }
     }
 
-    /// The kubelet's directory of the pods' logs.
     pub fn pod_logs(&self) -> &Path {
         &self.places.pod_logs
     }
 
-    /// The collection through one runtime.
     pub fn by<'c>(&'c self, remover: &'c CriRemover, request: &'c ScanRequest) -> Collection<'c> {
         let Self { policy, places, scope } = self;
         let (client, runtime_store) = (remover.client(), remover.runtime_store());
@@ -52,7 +49,6 @@ impl Containers {
     }
 }
 
-/// The kubelet's directories, with those of static pods.
 fn places(config: &Config) -> KubeletPlaces {
     let live = Sysroot::live();
     let settings = Kubelet::read_now(&live);

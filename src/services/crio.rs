@@ -27,11 +27,9 @@ const CLEAN_SHUTDOWN: &str = "/var/lib/crio/clean.shutdown";
 /// less.
 const LEAST_ROOM: u64 = 32 << 20;
 
-/// Advice where a start of CRI-O would find a full store.
 const BEFORE_START: &str = "free space with `layersweep gc --via direct -y` before CRI-O is started: after an \
     unclean stop, as every stop on a full disk is, it wipes its store if it cannot repair it";
 
-/// Advice where the store has room again.
 const START: &str = "start CRI-O while there is room, as now: after its unclean stop it checks its store, and wipes it \
     if it cannot repair it";
 
@@ -39,17 +37,14 @@ const START: &str = "start CRI-O while there is room, as now: after its unclean 
 pub(crate) const WHILE_IT_RUNS: &str = "run `layersweep gc --via direct --while-runtime-runs -y`, which edits the \
     store itself, under its locks; create no pods meanwhile";
 
-/// Returns true if CRI-O has ever run on this system.
 pub(crate) fn has_run(sysroot: &Sysroot) -> bool {
     STATE.iter().any(|path| sysroot.resolve(Path::new(path)).is_ok())
 }
 
-/// Advice for a start of CRI-O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartAdvice {
     /// Space has to be freed first, directly in the store.
     FreeSpaceFirst,
-    /// The store has room for a repair now.
     StartNow,
 }
 

@@ -17,7 +17,6 @@ use crate::services::error::Error;
 use crate::services::observer::{Audience, Observer};
 use crate::services::request::Request;
 
-/// An open database.
 #[derive(Debug)]
 pub struct Database {
     /// The records. They can always be used, but may be a copy or empty.
@@ -28,7 +27,6 @@ pub struct Database {
     pub found: bool,
     /// A database may exist and could not be read: its content is unknown, not empty.
     pub unreadable: bool,
-    /// Problems of the database.
     pub degraded: Vec<Degraded>,
     /// Message of the error if a newer layersweep made the database; a report continues without it.
     pub newer: Option<String>,
@@ -95,7 +93,6 @@ impl Database {
         }
     }
 
-    /// Reports the problems of the database to the observer.
     #[must_use]
     pub fn warn(self, observer: &dyn Observer) -> Self {
         warn(observer, &self.degraded);
@@ -143,7 +140,6 @@ impl Database {
     }
 }
 
-/// Returns a finding about the database in `directory`.
 pub(crate) fn finding(directory: &StateDirectory, message: String) -> Finding {
     Finding::new(directory.dir.join(DATABASE), message)
 }
@@ -218,7 +214,6 @@ fn unchanged(why: &Degraded) -> Error {
     Error::failed(format!("nothing was changed: {why}")).hint(hint)
 }
 
-/// Reports the problems of a database to the observer, each with its remedy.
 pub(crate) fn warn(observer: &dyn Observer, degraded: &[Degraded]) {
     degraded.iter().for_each(|why| observer.warn(Audience::Usual, &why.to_string(), &why.remedy()));
 }

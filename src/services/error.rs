@@ -16,11 +16,9 @@ use crate::stores::lookup;
 /// Exit code of a command. The man page and `--help` list the same codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done, or nothing to do.
     Done = 0,
     /// Something failed; the deletions that were done are still reported.
     Failed = 1,
-    /// Bad usage or configuration.
     Usage = 2,
     /// Done, but something could not be read: figures are lower bounds.
     Incomplete = 3,
@@ -28,7 +26,6 @@ pub enum Exit {
     NotReached = 4,
     /// Nothing was done: another run holds the lock, a listing was partial, or a precondition is not proven.
     Refused = 5,
-    /// No store found.
     NoStore = 10,
 }
 
@@ -38,7 +35,6 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Error that ends a command.
 #[derive(Debug)]
 pub struct Error {
     pub exit: Exit,
@@ -46,7 +42,6 @@ pub struct Error {
     pub message: String,
     /// The message without the words that nothing was deleted, if it begins with them.
     reason: Option<String>,
-    /// Remedy, if one is known.
     pub hint: Option<String>,
     /// Further errors of the same kind, each with its own hint: a configuration may have several.
     pub others: Vec<Error>,
@@ -79,7 +74,6 @@ impl Error {
         Self { reason: Some(reason.clone()), ..Self::refused(format!("nothing was deleted: {reason}")) }
     }
 
-    /// Error for a database that cannot be used.
     pub fn database(path: PathBuf, source: history::Error) -> Self {
         let (exit, hint) = match &source {
             history::Error::Newer { .. } => (
@@ -108,14 +102,12 @@ impl Error {
         self
     }
 
-    /// Sets the source of the error.
     #[must_use]
     pub fn caused_by(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.source = Some(Box::new(source));
         self
     }
 
-    /// Appends to the message.
     #[must_use]
     pub fn with(mut self, more: &str) -> Self {
         self.message.push_str(more);

@@ -13,8 +13,12 @@ use crate::policy::space::Targets;
 pub fn events(outcome: &Outcome, targets: &Targets, failed_before: bool) -> Vec<Event> {
     let mut events = events_of(outcome, targets);
     if failed_before && matches!(outcome.kind(), OutcomeKind::Failed | OutcomeKind::NotReached) {
-        let first = outcome.plan.problems.first().map(|problem| problem.message.clone());
-        let first = first.or_else(|| events.first().map(|event| event.message.clone()));
+        let first = outcome
+            .plan
+            .problems
+            .first()
+            .map(|problem| problem.message.clone())
+            .or_else(|| events.first().map(|event| event.message.clone()));
         events.push(failed_again(&first.unwrap_or_default()));
     }
     events
@@ -33,8 +37,12 @@ fn event(kind: KubeletEvent, message: String) -> Event {
 fn events_of(outcome: &Outcome, targets: &Targets) -> Vec<Event> {
     let mut events = Vec::new();
     for plan in &outcome.plan.filesystems {
-        let mount = outcome.plan.mounts.get(plan.filesystem.get());
-        let mount = mount.map(|mount| mount.display().to_string()).unwrap_or_default();
+        let mount = outcome
+            .plan
+            .mounts
+            .get(plan.filesystem.get())
+            .map(|mount| mount.display().to_string())
+            .unwrap_or_default();
         if let Some(Err(invalid @ (InvalidStats::NoCapacity | InvalidStats::Missing(_)))) = &plan.before {
             events.push(event(KubeletEvent::InvalidDiskCapacity, format!("{mount}: {invalid}")));
         }

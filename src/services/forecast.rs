@@ -11,14 +11,12 @@ use crate::policy::forecast::{Forecast, FreedAt, UsageReading, forecast};
 use crate::services::database::Database;
 use crate::services::request::Request;
 
-/// Maximum age of the readings that a forecast uses.
 const SINCE: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// Returns a forecast for each of the filesystems, or `None` where the records do not allow one. Records of another
 /// machine's disk are not used. Problems of the database are reported elsewhere.
 pub fn read(request: &Request, filesystems: &[Filesystem]) -> Vec<Option<Forecast>> {
-    let database = Database::open(request, Access::Read).ok();
-    let database = database.filter(|database| !database.directory.foreign);
+    let database = Database::open(request, Access::Read).ok().filter(|database| !database.directory.foreign);
     database
         .and_then(|database| database.read(|connection| of(connection, filesystems)).ok())
         .unwrap_or_else(|| vec![None; filesystems.len()])
@@ -65,7 +63,6 @@ pub fn of<'a>(
     Ok(forecasts)
 }
 
-/// Returns the present time in record time.
 fn record_time(connection: &Connection) -> rusqlite::Result<Timestamp> {
     let last = known::clock(connection)?;
     let now = crate::sys::clock::read().map(|now| clock::advance(last.as_ref(), &now).state.record_time);

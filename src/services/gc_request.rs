@@ -7,7 +7,6 @@ use crate::policy::PolicyKind;
 use crate::services::request::Request;
 
 names! {
-    /// Kinds of objects to collect.
     Only {
         Images = "images",
         /// Dead containers, and sandboxes without containers.
@@ -18,7 +17,6 @@ names! {
     }
 }
 
-/// Objects to delete.
 #[derive(Clone, Debug)]
 pub enum Selection<'a> {
     /// Everything that the policy selects, limited to these kinds; empty: as configured. Policy `kubelet` is only for a
@@ -29,16 +27,12 @@ pub enum Selection<'a> {
     Rm { references: &'a [String], listed: &'a [ListLine], all_tags: bool },
 }
 
-/// Line of a list of images.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListLine {
-    /// File and number of the line.
     pub place: String,
-    /// Reference, whole digest or whole id.
     pub reference: String,
 }
 
-/// A request for one run.
 #[derive(Clone, Debug)]
 pub struct GcRequest<'a> {
     pub request: &'a Request,

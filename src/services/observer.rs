@@ -8,7 +8,6 @@ use crate::history::runs::Event;
 use crate::model::Finding;
 use crate::model::deletion::plan::Target;
 
-/// Importance of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
     /// The message is not shown with `--quiet`.
@@ -17,7 +16,6 @@ pub enum Audience {
     Always,
 }
 
-/// A deletion that is about to begin.
 #[derive(Clone, Copy, Debug)]
 pub struct Deleting<'a> {
     /// Position among the planned deletions, from 1.
@@ -25,7 +23,6 @@ pub struct Deleting<'a> {
     /// Number of planned deletions.
     pub planned: usize,
     pub target: &'a Target,
-    /// Bytes freed so far.
     pub freed_bytes: u64,
 }
 
@@ -37,14 +34,12 @@ pub trait Observer: fmt::Debug {
     /// Receives a problem that does not end the use case. An empty `hint` is not shown.
     fn warn(&self, audience: Audience, message: &str, hint: &str);
 
-    /// Receives a problem in a store or in a file of the node.
     fn finding(&self, audience: Audience, finding: &Finding);
 
     fn findings(&self, audience: Audience, findings: &[Finding]) {
         findings.iter().for_each(|finding| self.finding(audience, finding));
     }
 
-    /// A deletion is about to begin.
     fn deleting(&self, deleting: &Deleting<'_>) {
         let _ = deleting;
     }
@@ -66,7 +61,6 @@ pub trait Observer: fmt::Debug {
 pub struct Shown(Option<Box<dyn FnOnce()>>);
 
 impl Shown {
-    /// Creates a guard that calls `end` when it is dropped.
     pub fn until(end: impl FnOnce() + 'static) -> Self {
         Self(Some(Box::new(end)))
     }

@@ -42,7 +42,6 @@ pub(crate) fn measure(
     other_users
 }
 
-/// Measures the data outside the stores.
 pub(crate) fn measure_quietly(
     request: &Request,
     config: &Config,
@@ -112,6 +111,16 @@ pub(crate) fn known(
     }
 }
 
+/// Returns the request for the measurement of a scan that is recorded, or compared with a recorded one.
+pub(crate) fn known_to_scan(request: &Request, scan: &Scan) -> other_usage::OtherUsageRequest {
+    other_usage::OtherUsageRequest {
+        places: KubeletPlaces::find(&request.kubelet, &Kubelet::read_now(&scan.sysroot)),
+        threads: request.threads.map_or(0, usize::from),
+        most_inodes: Some(MOST_INODES),
+        ..other_usage::OtherUsageRequest::default()
+    }
+}
+
 /// Used bytes of one filesystem after a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outside {
@@ -123,7 +132,6 @@ pub struct Outside {
     pub parts: Vec<Part>,
     /// Causes of the usage, ranked as in [`diagnosis::rank`], without those that the run itself deletes.
     pub causes: Vec<Cause>,
-    /// Resource that is short.
     pub scarce: Counted,
     /// Low threshold for it, if it is passed.
     pub low: Option<f64>,
@@ -158,11 +166,9 @@ fn whole(rest: u64, parts: &[Part], used_bytes: u64) -> u64 {
     rest.max(in_parts.min(used_bytes))
 }
 
-/// Use of the inodes of a filesystem that is short of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InodeUse {
     pub mount: PathBuf,
-    /// Number of inodes of the filesystem.
     pub inodes: u64,
     /// Inodes in images, also in those that are kept.
     pub in_images: u64,
@@ -224,6 +230,15 @@ pub(crate) fn inode_users(scan: &Scan, other_users: &OtherUsers, ix: FilesystemI
             ..in_store(inventory, container.store, label, size.bytes)
         });
     }
+    let pods = other_users.pods.iter().filter(|pod| pod.filesystem == ix && pod.inodes >= least);
+    for pod in pods {
+        let what = if pod.kind == OtherUserKind::PodLogs { "logs" } else { "volumes" };
+        let part = diagnosis::of_use(pod.kind, &pod.path, None, pod.bytes, &|path| scan.sysroot.shown(path));
+        // Their directory is named only if no pod in it is.
+        let around = pod.path.parent().map(|path| scan.sysroot.shown(path));
+        users.retain(|user| user.kind != part.kind || user.path != around);
+        users.push(Part { label: format!("{what} of pod {}", pod.pod), inodes: pod.inodes, ..part });
+    }
     let volumes =
         other_users.volumes.iter().filter(|volume| volume.filesystem == ix && volume.inodes >= least);
     let volumes: Vec<_> = volumes.collect();
@@ -243,7 +258,6 @@ pub(crate) fn inode_users(scan: &Scan, other_users: &OtherUsers, ix: FilesystemI
     users
 }
 
-/// Returns a part of a store that has a name, without its inodes.
 fn in_store(inventory: &Inventory, store: StoreIx, label: String, bytes: u64) -> Part {
     Part {
         kind: PartKind::StoreOther,
@@ -272,13 +286,10 @@ pub(crate) fn most_inodes(scan: &Scan, usual: u64) -> Option<u64> {
 
 /// Names the places with their numbers of files: `/var/spool/q: 195,946 files`.
 pub(crate) fn with_most_inodes(places: &[Part]) -> String {
-    let places = places.iter().map(|part| {
-        format!("{}: {} files", part.path.as_deref().unwrap_or(&part.label), thousands(part.inodes))
-    });
+    let places = places.iter().map(|part| format!("{}: {} files", part.title(), thousands(part.inodes)));
     places.collect::<Vec<_>>().join("; ")
 }
 
-/// Formats it as a sentence for people.
 impl fmt::Display for InodeUse {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { mount, inodes, in_images, largest, is_outside } = self;
@@ -313,7 +324,6 @@ const LEAST_NAMED: u64 = 1 << 20;
 
 /// Returns the largest parts in words; an empty string if no part is large enough.
 pub(crate) fn largest(parts: &[Part]) -> String {
-    /// Maximum number of parts in one sentence.
     const NAMED: usize = 3;
     let named =
         parts.iter().filter(|part| part.bytes >= LEAST_NAMED).take(NAMED).map(|part| match &part.path {
@@ -354,7 +364,6 @@ pub(crate) fn excess(filesystem: &Filesystem, excess_bytes: u64) -> Option<Findi
     Some(Finding::new(&filesystem.mount, message))
 }
 
-/// Formats it as a sentence for people.
 impl fmt::Display for Outside {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (outside, used) = (bytes(self.bytes), bytes(self.used_bytes));

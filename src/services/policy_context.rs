@@ -75,7 +75,6 @@ impl<'a> NodeContext<'a> {
     }
 }
 
-/// Back-off of each image.
 fn back_offs_of(
     back_offs: &HashMap<(StoreId, String), BackOff>,
     inventory: &Inventory,
@@ -307,7 +306,6 @@ fn ages_of(age: &ImageAge) -> Ages {
 }
 
 impl NodeContext<'_> {
-    /// Ages of each image.
     fn ages(&self, inventory: &Inventory) -> Vec<Ages> {
         let ages = self.state.ages_now(inventory);
         // Released images were in use until just before the scan. A dry run, which records nothing, predicts the same.

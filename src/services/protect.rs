@@ -26,18 +26,12 @@ use crate::stores::{self, ScanRequest};
 use crate::sys::root::{Root, Who};
 use crate::sys::sysroot::Sysroot;
 
-/// Protections that were read from the files of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FromNode {
-    /// Images that static pods name.
     pub static_pods: Vec<NamedImage>,
-    /// Images that quadlets name.
     pub quadlets: Vec<Quadlet>,
-    /// Images that pod sandboxes are made from.
     pub sandboxes: Vec<NamedImage>,
-    /// Images that the kubelet is pulling.
     pub pulling: Vec<NamedImage>,
-    /// References of the declared set.
     pub references: ReferenceSet,
     /// Roots of the graphroots that CRI-O or its configuration names.
     pub crio_stores: Vec<PathBuf>,
@@ -58,8 +52,10 @@ impl FromNode {
         let sysroot = &request.sysroot;
         let settings = kubelet_settings(request);
         let manifests = config.static_pods.as_deref();
-        let pods = manifests.map(|manifests| static_pods::read(sysroot, &settings, manifests));
-        let pods = pods.transpose()?.unwrap_or_default();
+        let pods = manifests
+            .map(|manifests| static_pods::read(sysroot, &settings, manifests))
+            .transpose()?
+            .unwrap_or_default();
         let references = config.references_file.as_deref().map(|file| expected_images::read(sysroot, file));
         let pulls = pulls::read(sysroot, &settings, config.kubelet.root_dir.as_deref());
         let (quadlets, findings) = quadlets(request)?;
@@ -192,8 +188,12 @@ pub(crate) fn crio_stores(request: &ScanRequest) -> Vec<PathBuf> {
     let sysroot = &request.sysroot;
     let configured = graphroot::crio_roots(sysroot, &request.environment, crio::has_run(sysroot));
     // A store of a kind that only runtimes have needs no report.
-    let reported = request.running.stores.iter().filter(|store| !store.kind.facts().is_of_runtime);
-    let reported = reported.flat_map(|store| store.image_root.iter().chain([&store.root]));
+    let reported = request
+        .running
+        .stores
+        .iter()
+        .filter(|store| !store.kind.facts().is_of_runtime)
+        .flat_map(|store| store.image_root.iter().chain([&store.root]));
     let mut roots: Vec<_> =
         configured.iter().chain(reported).filter_map(|root| sysroot.resolve(root).ok()).collect();
     // A store can be named by another path.

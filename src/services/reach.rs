@@ -74,7 +74,6 @@ impl Reach {
         Self { refusal: reach.refusal.or(unreadable), ..reach }
     }
 
-    /// Asks the remover that a run would use about the images of a scan.
     pub(crate) fn ask(request: &Request, config: &Config, scan: &Scan, editors: &Editors) -> Self {
         let is_seen = runtime::is_seen(request, scan);
         let (facts, is_direct) = match facts(request, config, scan, editors) {
@@ -94,7 +93,6 @@ impl Reach {
         }
     }
 
-    /// The command that deletes images here.
     pub fn command(&self) -> &'static str {
         if self.is_direct { "layersweep gc --via direct" } else { "layersweep gc" }
     }
@@ -107,7 +105,6 @@ impl Reach {
         }
     }
 
-    /// Reason for which nothing can be deleted now, as a clause.
     pub fn refused(&self) -> Option<String> {
         let refusal = self.refusal.as_ref()?;
         Some(match &refusal.hint {

@@ -24,7 +24,6 @@ use crate::services::policy_context::NodeContext;
 use crate::services::run::CommandRun;
 use crate::services::state::State;
 
-/// Records one run.
 pub(crate) struct Recorder<'a> {
     observer: &'a dyn Observer,
     command: Command,
@@ -43,7 +42,6 @@ pub(crate) struct Recorder<'a> {
     disk_full_warnings: Vec<Degraded>,
 }
 
-/// Facts about a run at its beginning.
 pub(crate) struct Beginning<'a> {
     /// `None` for a run without a policy.
     pub(crate) policy: Option<PolicyKind>,

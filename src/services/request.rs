@@ -37,7 +37,6 @@ pub struct Request {
     pub full: bool,
     /// Number of threads that read directories; `None`: a number that suits a disk whose data is not cached.
     pub threads: Option<u16>,
-    /// Priority of disk reads.
     pub io_priority: IoPriority,
     /// Stores that programs on this node report, read at the first use.
     pub running: Arc<OnceLock<Arc<RunningPrograms>>>,
@@ -49,7 +48,6 @@ impl Request {
         !self.graphroots.is_empty() || !self.containerd_roots.is_empty()
     }
 
-    /// Returns the root in which paths are resolved.
     pub fn root(&self) -> Sysroot {
         self.sysroot.as_deref().map_or_else(Sysroot::live, Sysroot::at)
     }

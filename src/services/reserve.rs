@@ -30,7 +30,6 @@ pub(crate) fn of_all(scan: &Scan, directory: &StateDirectory) -> Vec<ReserveFile
     files
 }
 
-/// Returns the reserve files that a store of a scan can have.
 pub(crate) fn of_store(scan: &Scan, store_ix: StoreIx, directory: &StateDirectory) -> Vec<ReserveFile> {
     let store = &scan.inventory[store_ix];
     let files = match &scan.editable[store_ix.get()] {
@@ -57,7 +56,6 @@ pub fn create_all(scan: &Scan, directory: &StateDirectory, observer: &dyn Observ
     }
 }
 
-/// Returns the reserve files of a scan that do not exist.
 pub(crate) fn missing(scan: &Scan, directory: &StateDirectory) -> Vec<ReserveFile> {
     let mut files = of_all(scan, directory);
     files.retain(|reserve| !reserve.exists());

@@ -14,7 +14,6 @@ use crate::services::error::Error;
 use crate::services::observer::{Audience, Observer};
 use crate::services::request::Request;
 
-/// A run of a command that deletes.
 #[derive(Debug)]
 pub(crate) struct CommandRun<'a> {
     pub(crate) command: Command,
@@ -47,11 +46,14 @@ impl<'a> CommandRun<'a> {
 
     /// Writes out cached data of the filesystems that `steps` delete from. Returns a finding for each that failed.
     pub(crate) fn write_out(&self, inventory: &Inventory, steps: &[Step]) -> Vec<Finding> {
-        let stores = inventory.stores.iter().filter(|store| {
-            let id = StoreId::of(store);
-            steps.iter().any(|step| step.target.store.as_ref() == Some(&id))
-        });
-        let stores = stores.map(|store| (store.filesystem, store.root.as_path()));
+        let stores = inventory
+            .stores
+            .iter()
+            .filter(|store| {
+                let id = StoreId::of(store);
+                steps.iter().any(|step| step.target.store.as_ref() == Some(&id))
+            })
+            .map(|store| (store.filesystem, store.root.as_path()));
         // A snapshotter or imagestore may be on another disk than its store.
         let gains = steps.iter().flat_map(|step| &step.gains).map(|gain| gain.filesystem);
         let others = gains.map(|ix| (ix, inventory[ix].mount.as_path()));

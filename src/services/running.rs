@@ -6,7 +6,6 @@ use std::time::Duration;
 use crate::cri::discover;
 use crate::cri::{Client, Endpoint, Options};
 use crate::stores::{RunningPrograms, RuntimeStore};
-use crate::sys::processes;
 use crate::sys::stop::flag;
 use crate::sys::sysroot::Sysroot;
 
@@ -15,15 +14,8 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reads the command lines of containerd processes, and asks the runtimes at `named` and at all sockets of this node.
 pub(crate) fn read(named: Option<&str>) -> RunningPrograms {
-    let (containerds, stores) = rayon::join(command_lines, || stores(named));
+    let (containerds, stores) = (discover::containerds().to_vec(), stores(named));
     RunningPrograms { containerds, stores }
-}
-
-fn command_lines() -> Vec<Vec<String>> {
-    processes::arguments_of_containerds().unwrap_or_else(|error| {
-        tracing::warn!("looking for a containerd that runs: {error}");
-        Vec::new()
-    })
 }
 
 fn stores(named: Option<&str>) -> Vec<RuntimeStore> {

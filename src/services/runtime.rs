@@ -22,7 +22,6 @@ pub fn named(request: &Request) -> Result<Option<Endpoint>, NoRuntime> {
 /// Hint for a deletion without a runtime.
 const DIRECT: &str = "use --via direct if the runtime cannot run";
 
-/// Hint for a node where no runtime is found.
 const NAME_IT: &str = "name its socket with --cri-endpoint, like unix:///run/crio/crio.sock";
 
 /// Connects to the runtime that the flags or the configuration name, or to the only runtime that answers on this
@@ -45,7 +44,6 @@ pub fn unnamed() -> NoRuntime {
     }
 }
 
-/// Asks the runtimes of this node.
 pub fn ask(options: &Options) -> Answers {
     let found = discover::discover(&Sysroot::live());
     for (file, why) in &found.problems {
@@ -54,7 +52,6 @@ pub fn ask(options: &Options) -> Answers {
     discover::probe(found.candidates, options)
 }
 
-/// The node has no runtime to delete through.
 #[derive(Debug)]
 pub struct NoRuntime {
     error: Box<Error>,
@@ -86,7 +83,6 @@ impl NoRuntime {
         }
     }
 
-    /// Returns the error with this hint.
     pub(crate) fn into_error(self, can_edit: bool) -> Error {
         let hint = self.hint(can_edit);
         self.error.hint(hint)
@@ -105,7 +101,6 @@ impl From<NoRuntime> for Error {
     }
 }
 
-/// Remedy for a runtime that cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Remedy {
     /// Empty if none is known.
@@ -126,7 +121,6 @@ impl<T: Into<String>> From<T> for Remedy {
     }
 }
 
-/// Returns a hint for a runtime that cannot be used.
 pub fn hint(problem: &CriProblem) -> Remedy {
     if let Some(first) = crio::before_start_for(problem) {
         return first.into();
@@ -198,9 +192,7 @@ pub(crate) fn none_answers(unanswered: &[(Candidate, CriError)]) -> NoRuntime {
 /// Runtime of the node, by its position among the candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeRuntime {
-    /// This answering candidate.
     Answering(usize),
-    /// This silent candidate may be the runtime.
     Unclear(usize),
     /// Several candidates answer, and the node's files do not name exactly one of them.
     Several,

@@ -15,15 +15,11 @@ use crate::services::state::{Purpose, State, read_clocks};
 use crate::stores::{self, Measure, Scan};
 use crate::sys::sysroot::Sysroot;
 
-/// A scan, with the knowledge of the database about its images.
 #[derive(Debug)]
 pub struct ScanResult {
     pub scan: Scan,
-    /// Name of the node, if it has one.
     pub node: Option<String>,
-    /// Ages of the images.
     pub ages: InventoryAges,
-    /// Knowledge of the database.
     pub state: State,
 }
 
@@ -61,21 +57,16 @@ pub fn record_uses(request: &Request, observer: &dyn Observer) -> Result<Exit, E
         .map(|result| result.exit())
 }
 
-/// Optional data of a scan.
 #[derive(Default)]
 pub(crate) struct ScanOptions {
-    /// Labels of images.
     pub(crate) labels: bool,
     /// Trees of the measured directories, to divide the bytes of a directory by owner.
     pub(crate) trees: bool,
-    /// Layers in the manifests of images.
     pub(crate) blobs: bool,
-    /// Extent of the measurement.
     pub(crate) measure: Measure,
 }
 
 impl ScanOptions {
-    /// Requests the labels that the policy needs.
     pub(crate) fn with_labels(config: &Config) -> Self {
         Self { labels: !config.images.protect.labels.is_empty(), ..Self::default() }
     }

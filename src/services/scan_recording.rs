@@ -6,16 +6,14 @@ use crate::history::figures::Figures;
 use crate::history::kept_scans::{Packed, Scanned};
 use crate::history::scan_run::{Recorded, ScanRun};
 use crate::history::{self, Access, Degraded, Queue, Saved, back_offs, figures, known, runs, sizes};
-use crate::model::documents::scan_summary::ScanSummary;
 use crate::model::refs::{self, Refs};
 use crate::model::{FilesystemIx, Finding, Inventory, StoreId, StoreIx};
-use crate::node::kubelet::Kubelet;
-use crate::node::places::KubeletPlaces;
 use crate::services::database::{Database, failed, finding, warn};
 use crate::services::error::Error;
 use crate::services::interrupted::Interrupted;
-use crate::services::kept_scans;
+use crate::services::kept_scans::{self, Places};
 use crate::services::observer::Observer;
+use crate::services::outside;
 use crate::services::request::Request;
 use crate::services::reserve;
 use crate::services::state::{State, last_gc_failed};
@@ -24,13 +22,8 @@ use crate::stores::{Measure, Scan};
 use crate::sys::deleted;
 
 /// Returns the figures of the stores, with the data outside the stores on their filesystems.
-fn figures(request: &Request, scan: &Scan, state: &State) -> Vec<Figures> {
-    let known = OtherUsageRequest {
-        places: KubeletPlaces::find(&request.kubelet, &Kubelet::read_now(&scan.sysroot)),
-        threads: request.threads.map_or(0, usize::from),
-        most_inodes: Some(0),
-        ..OtherUsageRequest::default()
-    };
+fn figures(request: &Request, scan: &Scan, state: &State, places: &Places) -> Vec<Figures> {
+    let known = OtherUsageRequest { most_inodes: Some(0), ..outside::known_to_scan(request, scan) };
     let users = other_usage::logs_and_dumps(scan, &known);
     // The unit that scans may not see the open files of other processes: it keeps what the last gc has seen.
     let earlier = if deleted::sees_all_processes() {
@@ -41,9 +34,10 @@ fn figures(request: &Request, scan: &Scan, state: &State) -> Vec<Figures> {
     let mut all = figures::of(&scan.inventory, &scan.refs);
     for (position, figures) in all.iter_mut().enumerate() {
         let store_ix = StoreIx::from(position);
+        let store = &scan.inventory[store_ix];
+        figures.places = places.figures(scan, store.filesystem);
         // The data of stores that were not read would count as outside.
         if !request.names_stores {
-            let store = &scan.inventory[store_ix];
             let earlier = earlier.iter().find(|earlier| earlier.key == StoreId::of(store));
             let deleted_open = earlier.and_then(|earlier| earlier.figures.outside.get(DELETED_OPEN));
             figures.outside = outside(scan, &users, store.filesystem, deleted_open.copied());
@@ -89,7 +83,6 @@ fn outside(
     by_kind
 }
 
-/// Records the scan that `state` was opened for.
 pub(crate) struct ScanRecording<'a> {
     pub request: &'a Request,
     pub state: &'a mut State,
@@ -99,8 +92,8 @@ impl ScanRecording<'_> {
     /// Records that a scan of the whole node found no store although earlier scans did, so that figures of removed
     /// stores are not reported any more. A failure is reported and has no other effect.
     pub fn save_none(self, observer: &dyn Observer) {
-        let remembered = self.state.read(figures::all);
-        let remembered = remembered.is_ok_and(|all| !all.stores.is_empty() || all.unreadable > 0);
+        let remembered =
+            self.state.read(figures::all).is_ok_and(|all| !all.stores.is_empty() || all.unreadable > 0);
         if self.state.directory.foreign || self.state.is_unreadable || !remembered {
             return;
         }
@@ -124,7 +117,8 @@ impl ScanRecording<'_> {
         let complete = scan.is_complete();
         let damaged = self.state.degraded.iter().any(|why| matches!(why, Degraded::Corrupt { .. }));
         let access = if damaged { Access::Mend } else { Access::Write };
-        let figures = figures(self.request, scan, self.state);
+        let places = Places::measure(self.request, scan);
+        let figures = figures(self.request, scan, self.state, &places);
         // The summary for `diff` does not need the database, and for a large store takes as long as the rest.
         let (saved, packed) = rayon::join(
             || {
@@ -140,7 +134,7 @@ impl ScanRecording<'_> {
                 let known = database.read(known::images)?;
                 Ok::<_, Error>((database, saved, known, run.run_id, run.taken_at))
             },
-            || Packed::new(ScanSummary::of(&scan.inventory, &scan.refs, complete)),
+            || Packed::new(places.summary(scan, &scan.inventory)),
         );
         let (mut database, saved, known, run_id, taken_at) = saved?;
         let state = self.state;
@@ -155,8 +149,7 @@ impl ScanRecording<'_> {
         }
         state.is_unrecorded = saved.recorded.is_none();
         state.add_findings(scan);
-        let warnings = saved.warnings.iter();
-        let warnings = warnings.map(|warning| finding(&state.directory, warning.to_string()));
+        let warnings = saved.warnings.iter().map(|warning| finding(&state.directory, warning.to_string()));
         scan.inventory.findings.extend(warnings);
         for (store, message) in Recorded::of(&scan.inventory).messages() {
             let root = scan.inventory[store].root.clone();
@@ -229,8 +222,8 @@ impl ScanRecording<'_> {
     fn write(&self, run: &ScanRun<'_>, access: Access) -> Result<(Database, Saved), Error> {
         let mut database = Database::open(self.request, access)?;
         let queue = Queue::of(&database.directory);
-        let saved = history::save(&mut database.records, &queue, run);
-        let saved = saved.map_err(|source| failed(&database.directory, source))?;
+        let saved = history::save(&mut database.records, &queue, run)
+            .map_err(|source| failed(&database.directory, source))?;
         Ok((database, saved))
     }
 }

@@ -33,7 +33,6 @@ pub fn pins_now(request: &Request) -> Option<Pins> {
     Some(Pins::new(&pins))
 }
 
-/// Purpose of reading the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// A command that only shows data.
@@ -51,17 +50,14 @@ impl Purpose {
     }
 }
 
-/// Knowledge of the database before a scan.
 #[derive(Debug)]
 pub struct State {
-    /// Directory of the records.
     pub directory: StateDirectory,
     /// Records exist and cannot be read: the keep-list is unknown.
     pub(crate) is_unreadable: bool,
     pub(crate) known: KnownImages,
     /// Direct deletions of images that killed runs had begun.
     pub(crate) begun: Vec<DeletionRow>,
-    /// Images that earlier runs could not delete.
     pub(crate) back_offs: HashMap<(StoreId, String), BackOff>,
     /// The last `gc` before this run failed; false if unknown.
     pub(crate) last_gc_failed: bool,
@@ -84,7 +80,6 @@ pub struct State {
     /// Records could not be read when they were opened, and may have been set aside since. Files beside them are
     /// not trusted then.
     pub(crate) was_unreadable: bool,
-    /// No records existed.
     pub(crate) is_new: bool,
     pub(crate) purpose: Purpose,
 }
@@ -184,8 +179,10 @@ impl State {
         let inventory = &mut scan.inventory;
         for list in inventory.lists.clone() {
             let title = inventory[list.image].title().to_owned();
-            let pins = inventory[list.image].pinned_by.clone().into_iter();
-            let pins: Vec<_> = pins
+            let pins: Vec<_> = inventory[list.image]
+                .pinned_by
+                .clone()
+                .into_iter()
                 .map(|pin| {
                     let text = format!("{}, as a member of the manifest list {title}", pin.text);
                     PinReason { text, is_of_list: true, ..pin }
@@ -210,7 +207,6 @@ impl State {
         database.read(work)
     }
 
-    /// Returns the present time in record time.
     pub fn now(&self) -> Timestamp {
         self.present().record_time
     }

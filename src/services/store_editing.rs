@@ -20,10 +20,8 @@ use crate::services::state::pins_now;
 use crate::stores::Scan;
 use crate::sys::namespaces;
 
-/// Reason for which nothing may be deleted directly.
 const HIDDEN: &str = "not all processes of this machine are visible, and any of them may use the stores";
 
-/// Returns true if every process that can use a store is visible.
 fn sees_all(request: &Request) -> bool {
     request.trust_pid_namespace || namespaces::sees_all_processes()
 }
@@ -60,7 +58,6 @@ pub(crate) fn check(owners: &Owners, inventory: &Inventory, editors: &Editors) -
     absent.map_err(|presence| Error::nothing_deleted(&presence).hint(hint(&presence)))
 }
 
-/// The hint for stores that cannot be edited.
 fn other_way(inventory: &Inventory, needs_its_user: bool) -> &'static str {
     let images = &inventory.images;
     let is_dockers_alone =
@@ -128,26 +125,22 @@ pub(crate) fn leaks(
     }
 }
 
-/// The editors of a scan's stores.
 pub(crate) fn editors(request: &Request, scan: &Scan) -> Editors {
     Editors::of(scan, &database::state_directory(request).dir, request.trust_pid_namespace)
 }
 
-/// Decides on each leak of a scan.
 pub(crate) fn plan_leaks(scan: &Scan, leaks: &LeakRequest, editors: &Editors) -> LeakPlan {
     leaks::plan(&scan.inventory, &scan.refs, leaks, scan.taken_at, &|store: StoreIx| {
         editors.store(&scan.inventory[store]).err().map(str::to_owned)
     })
 }
 
-/// Number of deleted or repaired objects.
 fn objects(done: &Deleted) -> usize {
     let listed = done.images.len() + done.layers.len() + done.orphans.len();
     // Temporary files and repaired links are not listed: they count as one object.
     listed.max(usize::from(done.has_changed || done.removed > 0))
 }
 
-/// Result of finishing the deletions of killed runs.
 #[derive(Debug, Default)]
 pub(crate) struct Resumed {
     /// Number of deleted or repaired images, layers, containers and temporary files.

@@ -7,7 +7,6 @@ use rustix::fs::{Access, access};
 use crate::history::{self, Caller, DATABASE, SYSTEM};
 use crate::services::request::Request;
 
-/// The records to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// State directory to use instead of the user's own.

@@ -300,7 +300,6 @@ fn records(request: &Request) -> Result<Scan, Error> {
     Ok(stores::run(&scan_request, &Progress::default())?)
 }
 
-/// Returns true if a runtime should answer on this node.
 pub(crate) fn is_expected(answers: &Answers, kubelet: &Kubelet, sysroot: &Sysroot) -> bool {
     let mut silent = answers.silent.iter();
     silent.any(|(candidate, error)| {

@@ -123,7 +123,6 @@ impl WrittenDirectories {
     }
 }
 
-/// A store that could not be read.
 #[derive(Clone, Debug)]
 pub(super) struct Unread {
     /// Position among the stores to read.

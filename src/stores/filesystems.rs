@@ -11,7 +11,6 @@ use crate::disk::filesystem::{self, CostModel};
 use crate::model::{Filesystem, FilesystemIx, Inventory};
 use crate::sys::quiet;
 
-/// Filesystems found so far, each once.
 #[derive(Default)]
 pub(super) struct Filesystems {
     known: HashMap<String, FilesystemIx>,
@@ -21,7 +20,6 @@ pub(super) struct Filesystems {
 }
 
 impl Filesystems {
-    /// Returns the filesystem of each root of a store.
     pub(super) fn of_roots(
         &mut self,
         reading: &dyn Store,

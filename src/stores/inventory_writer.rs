@@ -19,23 +19,16 @@ use crate::sys::processes::describe_unknown;
 /// Target of filling an inventory with one store, and facts beside the store itself.
 #[derive(Debug)]
 pub struct InventoryWriter<'a> {
-    /// Inventory that is filled.
     pub inventory: &'a mut Inventory,
-    /// Entry of the store in the inventory.
     pub store: StoreIx,
-    /// Filesystem and cost model of each root of the store.
     pub root_costs: &'a [(FilesystemIx, CostModel)],
     /// Mount points that are in use now.
     pub mounts: &'a [PathBuf],
-    /// True if the labels of images are read.
     pub labels: bool,
     /// The only image whose files are read; `None`: those of all images.
     pub image: Option<&'a str>,
-    /// True if the origins of images are read.
     pub origins: bool,
-    /// True if the layers in the manifests of images are read.
     pub blobs: bool,
-    /// Time that ages refer to.
     pub present: &'a Present,
     /// True if leaks are searched. Dangling records are always reported.
     pub leaks: bool,
@@ -65,7 +58,6 @@ impl<'a> InventoryWriter<'a> {
 }
 
 impl InventoryWriter<'_> {
-    /// Returns true if the labels of the image with this id are read.
     pub(super) fn reads_labels_of(&self, id: &str) -> bool {
         self.labels && self.image.is_none_or(|image| image == id)
     }

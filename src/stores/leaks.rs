@@ -9,22 +9,18 @@ use crate::sys::clock::Present;
 /// pull has layers without an image until it is finished. The library itself uses the same limit of 24 hours.
 pub(crate) const GRACE: SignedDuration = SignedDuration::from_hours(24);
 
-/// Class and verdict of a leak, with the evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Judgement {
     pub(crate) class: LeakClass,
     pub(crate) verdict: Verdict,
-    /// The facts that prove it, for messages.
     pub(crate) evidence: String,
 }
 
 impl Judgement {
-    /// Creates a judgement with the usual verdict of its class.
     pub(crate) fn of(class: LeakClass, evidence: impl Into<String>) -> Self {
         Self { class, verdict: class.verdict(), evidence: evidence.into() }
     }
 
-    /// Replaces the verdict.
     pub(crate) fn with(self, verdict: Verdict) -> Self {
         Self { verdict, ..self }
     }

@@ -12,7 +12,6 @@ use crate::model::{ImageIx, Inventory, NodeIx};
 pub struct Need {
     /// The user, for messages: `the podman container web`.
     pub by: String,
-    /// Ids of layers.
     pub layers: Vec<String>,
     /// Ids of images, or other references to them ([`may_be`]).
     pub images: Vec<String>,
@@ -74,12 +73,10 @@ impl LentObjects {
         by_id.get(id).copied()
     }
 
-    /// Images by id.
     pub(super) fn images(&self) -> &HashMap<String, ImageIx> {
         &self.images
     }
 
-    /// Returns the images that `reference` may mean.
     pub(super) fn images_of(&self, inventory: &Inventory, reference: &str) -> Vec<ImageIx> {
         images_of(&self.images, inventory, reference)
     }

@@ -17,7 +17,6 @@ use crate::model::{ContainerIx, ImageIx, LeakIx, LostContainer, Node, NodeIx, No
 use crate::sys::beneath::{HANDLE, Opener};
 use crate::sys::root::{self, Root};
 
-/// An object of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     Image(ImageIx),
@@ -27,7 +26,6 @@ pub enum Subject {
     Node(NodeIx),
 }
 
-/// A path that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
     /// Path on this system; no component above a store is a symlink.
@@ -38,25 +36,19 @@ pub struct Located {
     store: Option<(StoreIx, PathBuf)>,
 }
 
-/// Reasons why a reference could not be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {
-    /// Nothing matches.
     #[error("no image, layer, container or path matches {reference:?}{}", too_short(reference))]
     Unknown { reference: String },
-    /// Several objects match.
     #[error("{reference:?} could be any of {}", candidates.join(", "))]
     Ambiguous {
         reference: String,
-        /// Descriptions of the objects.
         candidates: Vec<String>,
         /// Unambiguous name of the first candidate, as a clause.
         remedy: String,
     },
-    /// A path that does not exist.
     #[error("{} does not exist", path.display())]
     Missing { path: PathBuf },
-    /// A path that cannot be examined.
     #[error("{}: {message}", path.display())]
     Unreadable { path: PathBuf, message: String },
 }
@@ -106,7 +98,6 @@ fn unambiguous(scan: &Scan, subject: Subject) -> String {
     format!("name its store, as {flag} {}", shell_word(&store.root.to_string_lossy()))
 }
 
-/// Returns true if a reference is a path.
 #[must_use]
 pub fn is_path(reference: &str) -> bool {
     matches!(reference, "." | "..") || ["/", "./", "../"].iter().any(|start| reference.starts_with(start))
@@ -128,11 +119,14 @@ fn exact(scan: &Scan, reference: &str) -> Vec<Subject> {
         .images
         .iter()
         .enumerate()
-        .filter(|(_, image)| is_of_image(reference, &image.id, &image.names, &image.digests));
-    let images = images.map(|(position, _)| Subject::Image(position.into()));
-    let containers = inventory.containers.iter().enumerate();
-    let containers = containers.filter(|(_, container)| container.id == bare || container.name == reference);
-    let containers = containers.map(|(position, _)| Subject::Container(position.into()));
+        .filter(|(_, image)| is_of_image(reference, &image.id, &image.names, &image.digests))
+        .map(|(position, _)| Subject::Image(position.into()));
+    let containers = inventory
+        .containers
+        .iter()
+        .enumerate()
+        .filter(|(_, container)| container.id == bare || container.name == reference)
+        .map(|(position, _)| Subject::Container(position.into()));
     let mut found: Vec<_> = images.chain(containers).collect();
     if found.is_empty() {
         // containerd gives a container's writable snapshot the name of the container.
@@ -197,21 +191,27 @@ fn by_start(scan: &Scan, reference: &str) -> Vec<Subject> {
         .images
         .iter()
         .enumerate()
-        .filter(|(_, image)| starts_id_of_image(reference, &image.id, &image.digests));
-    let images = images.map(|(position, _)| Subject::Image(position.into()));
-    let containers = inventory.containers.iter().enumerate();
-    let containers = containers.filter(|(_, container)| container.id.starts_with(start));
-    let containers = containers.map(|(position, _)| Subject::Container(position.into()));
+        .filter(|(_, image)| starts_id_of_image(reference, &image.id, &image.digests))
+        .map(|(position, _)| Subject::Image(position.into()));
+    let containers = inventory
+        .containers
+        .iter()
+        .enumerate()
+        .filter(|(_, container)| container.id.starts_with(start))
+        .map(|(position, _)| Subject::Container(position.into()));
     let found: Vec<_> = images.chain(containers).collect();
-    let layers = layers(scan).filter(|(_, id)| hex(id).starts_with(&*hex(start)));
-    let layers = layers.filter(|(_, id)| !found.iter().any(|subject| id_of(scan, *subject) == *id));
+    let other_layers = layers(scan)
+        .filter(|(_, id)| hex(id).starts_with(&*hex(start)))
+        .filter(|(_, id)| !found.iter().any(|subject| id_of(scan, *subject) == *id));
     // containerd stores an image's configuration as a blob, whose digest is the image's id.
-    let layers = layers.filter(|(_, id)| {
-        !found
-            .iter()
-            .any(|subject| matches!(subject, Subject::Image(_)) && hex(id) == hex(id_of(scan, *subject)))
-    });
-    let layers: Vec<_> = layers.map(|(position, _)| Subject::Node(position)).collect();
+    let layers: Vec<_> = other_layers
+        .filter(|(_, id)| {
+            !found
+                .iter()
+                .any(|subject| matches!(subject, Subject::Image(_)) && hex(id) == hex(id_of(scan, *subject)))
+        })
+        .map(|(position, _)| Subject::Node(position))
+        .collect();
     let found = [found, layers].concat();
     if !found.is_empty() {
         return found;
@@ -391,15 +391,13 @@ fn owner_of(scan: &Scan, node: NodeIx) -> Subject {
 
 /// Returns the store that contains a path inside the sysroot, and the path below its root.
 fn inside_sysroot(scan: &Scan, path: &Path) -> Option<(StoreIx, PathBuf)> {
-    let stores = scan.inventory.stores.iter().enumerate();
-    let mut stores = stores.filter_map(|(position, store)| {
+    let mut stores = scan.inventory.stores.iter().enumerate().filter_map(|(position, store)| {
         let below = path.strip_prefix(scan.sysroot.display(&store.root)).ok()?;
         Some((StoreIx::from(position), below.to_path_buf()))
     });
     stores.next()
 }
 
-/// Returns the device and inode number of a file that was found.
 fn identity(found: std::io::Result<(Arc<OwnedFd>, PathBuf)>) -> Option<(u64, u64)> {
     let stat = rustix::fs::fstat(found.ok()?.0).ok()?;
     Some((stat.st_dev, stat.st_ino))

@@ -44,7 +44,6 @@ pub(super) struct Measurement {
     stores: Vec<StoreId>,
     /// Names of the units of each reading.
     units: Vec<Vec<Fingerprint>>,
-    /// Slots by name.
     slots: HashMap<Fingerprint, usize>,
     /// Slots of the units of each reading.
     of_units: Vec<Vec<usize>>,
@@ -63,8 +62,8 @@ pub(super) struct Measurement {
 
 impl Measurement {
     pub(super) fn new(readings: Vec<Box<dyn Store>>, sizes: Option<SizeCache>) -> Self {
-        let stores = readings.iter().map(|reading| StoreId::of(&reading.entry(FilesystemIx::from(0))));
-        let stores: Vec<_> = stores.collect();
+        let stores: Vec<_> =
+            readings.iter().map(|reading| StoreId::of(&reading.entry(FilesystemIx::from(0)))).collect();
         Self {
             units: Vec::new(),
             cached: CachedSizes::new(sizes, stores.clone()),
@@ -93,7 +92,6 @@ impl Measurement {
         shares::share_chunks(&self.chunks, inventory, nodes);
     }
 
-    /// Returns the stores as they were when they were measured.
     pub(super) fn take_readings(&mut self) -> Vec<Box<dyn Store>> {
         std::mem::take(&mut self.readings)
     }
@@ -222,11 +220,13 @@ impl Measurement {
     /// Returns the finished layers among `fresh` that contain no root: the size of a layer without the root in it
     /// depends on the stores that are scanned.
     fn subjects(&self, fresh: &HashSet<usize>, roots: &[PathBuf]) -> Vec<CachedUnit> {
-        let roots_inside = roots.iter().map(|outer| {
-            let below = roots.iter().filter_map(|root| root.strip_prefix(outer).ok());
-            below.filter(|path| !path.as_os_str().is_empty()).map(Path::to_path_buf).collect()
-        });
-        let roots_inside: Vec<Vec<PathBuf>> = roots_inside.collect();
+        let roots_inside: Vec<Vec<PathBuf>> = roots
+            .iter()
+            .map(|outer| {
+                let below = roots.iter().filter_map(|root| root.strip_prefix(outer).ok());
+                below.filter(|path| !path.as_os_str().is_empty()).map(Path::to_path_buf).collect()
+            })
+            .collect();
         let mut finished = Vec::new();
         let mut first_root = 0;
         for (store, (reading, slots)) in self.readings.iter().zip(&self.of_units).enumerate() {
@@ -272,12 +272,10 @@ impl Measurement {
         std::mem::take(&mut self.cached).leave(&alive)
     }
 
-    /// Returns the slots of layers whose size comes from an earlier scan.
     pub(super) fn taken(&self) -> HashSet<usize> {
         self.cached.taken().collect()
     }
 
-    /// Drops all measurements.
     fn forget(&mut self) {
         self.slots.clear();
         self.names.clear();
@@ -314,7 +312,6 @@ impl Measurement {
         fresh
     }
 
-    /// Returns the open directories of all stores.
     fn within(&self) -> Within {
         let mut all = Within::default();
         for within in self.readings.iter().filter_map(|reading| reading.within()) {
@@ -379,7 +376,6 @@ impl Measurement {
         }
     }
 
-    /// Reports finished layers that another process modified.
     fn report_modified(&self, request: &ScanRequest, findings: &mut Vec<Finding>) {
         let modified = self.cached.modified();
         if modified.is_empty() {

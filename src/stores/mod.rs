@@ -51,18 +51,14 @@ pub use running::{RunningPrograms, RuntimeStore};
 use store::{Filling, Store};
 use unit::{StoreTrees, UnitTree};
 
-/// Result of a scan.
 #[derive(Clone, Debug)]
 pub struct Scan {
     /// Inventory: everything that uses bytes, and the objects that need it.
     pub inventory: Inventory,
-    /// Reference counts of the inventory.
     pub refs: Refs,
-    /// Effort of the measurement.
     pub effort: Effort,
     /// Time that ages refer to.
     pub taken_at: Timestamp,
-    /// The root that was scanned.
     pub sysroot: Sysroot,
     /// Sizes to store for later scans, by store (`None`: unchanged). Present only if [`measure`] was given sizes, and
     /// never for another system's disk.
@@ -79,7 +75,6 @@ pub struct Scan {
     pub present: Present,
     /// Trees of all units, if [`ScanRequest::keep_trees`] was set; otherwise empty.
     pub trees: StoreTrees,
-    /// The request, to repeat the scan.
     pub request: ScanRequest,
 }
 
@@ -117,8 +112,11 @@ impl Scan {
 
     /// Returns the directories of the stores: roots, runroots and imagestores.
     pub fn directories(&self) -> impl Iterator<Item = &Path> {
-        let opened = self.editable.iter().flatten();
-        let opened = opened.flat_map(|places| places.runroots.iter().chain(&places.imagestores));
+        let opened = self
+            .editable
+            .iter()
+            .flatten()
+            .flat_map(|places| places.runroots.iter().chain(&places.imagestores));
         let roots = self.inventory.stores.iter().map(|store| store.root.as_path());
         roots.chain(opened.map(|root| -> &Path { root }))
     }
@@ -180,9 +178,12 @@ pub fn measure(
         .iter()
         .map(|reading| filesystems.of_roots(reading.as_ref(), &mut inventory))
         .collect::<Result<Vec<_>, _>>()?;
-    let overlays = inventory.filesystems.iter().filter(|filesystem| filesystem.fstype == "overlay");
-    let overlays: Vec<_> =
-        overlays.map(|filesystem| Finding::incomplete(&filesystem.mount, ON_OVERLAY)).collect();
+    let overlays: Vec<_> = inventory
+        .filesystems
+        .iter()
+        .filter(|filesystem| filesystem.fstype == "overlay")
+        .map(|filesystem| Finding::incomplete(&filesystem.mount, ON_OVERLAY))
+        .collect();
     inventory.findings.extend(overlays);
     let needs = needs_of(&readings, &root_filesystems);
     let mut measurement = Measurement::new(readings, sizes);
@@ -265,7 +266,6 @@ fn effort_of(started: Instant, progress: &Progress, nodes: &[Node], from_cache: 
     }
 }
 
-/// Returns the measurements that the filesystems of these roots require.
 fn needs_of(
     readings: &[Box<dyn Store>],
     root_filesystems: &[Vec<(FilesystemIx, CostModel)>],

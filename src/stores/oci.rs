@@ -4,13 +4,13 @@ use oci_spec::image;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-/// Entry of an index or manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
-    /// Digest of the blob.
     pub digest: String,
     /// Length in bytes, according to the document.
     pub size: Option<u64>,
+    /// Media type; empty without one.
+    pub media_type: String,
     /// `os/architecture`, for an entry of an index with a platform.
     pub platform: Option<String>,
 }
@@ -18,7 +18,6 @@ pub struct Descriptor {
 /// A blob that refers to other blobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Document {
-    /// An index or manifest list.
     Index(Vec<Descriptor>),
     Manifest {
         /// `None` for an artifact's manifest without a config.
@@ -66,6 +65,7 @@ impl From<image::Descriptor> for Descriptor {
         Self {
             digest: descriptor.digest().to_string(),
             size: Some(descriptor.size()),
+            media_type: descriptor.media_type().to_string(),
             platform: platform.map(|platform| format!("{}/{}", platform.os(), platform.architecture())),
         }
     }
@@ -77,6 +77,7 @@ fn odd_descriptor(json: &Value) -> Option<Descriptor> {
     Some(Descriptor {
         digest: text(json, "/digest")?.to_owned(),
         size: json.get("size").and_then(Value::as_u64),
+        media_type: text(json, "/mediaType").unwrap_or_default().to_owned(),
         platform: platform.map(|(os, cpu)| format!("{os}/{cpu}")),
     })
 }

@@ -13,14 +13,11 @@ use crate::stores::running::RunningPrograms;
 use crate::sys::clock::Leap;
 use crate::sys::sysroot::Sysroot;
 
-/// Stores to scan, and the way to do it.
 #[derive(Clone, Debug)]
 pub struct ScanRequest {
-    /// Root that all paths are relative to.
     pub sysroot: Sysroot,
     /// Named graphroots. If no store of any kind is named, all stores are found.
     pub graphroots: Vec<PathBuf>,
-    /// Named roots of containerd.
     pub containerd_roots: Vec<PathBuf>,
     /// Runroots that override the configured ones of the named graphroots, in their order; if no graphroot is named, one
     /// for all stores.
@@ -31,13 +28,11 @@ pub struct ScanRequest {
     pub running: Arc<RunningPrograms>,
     /// Number of walker threads; 0 for the default.
     pub threads: usize,
-    /// Extent of the measurement.
     pub measure: Measure,
     /// Read the labels of images: one or two files for each image.
     pub labels: bool,
     /// The only image whose files are read; `None`: those of all images.
     pub image: Option<String>,
-    /// Read the layers in the manifests of images.
     pub blobs: bool,
     /// Read the origins of images even if nothing is measured.
     pub origins: bool,
@@ -53,10 +48,8 @@ pub struct ScanRequest {
     pub keep_trees: bool,
 }
 
-/// Extent of a scan's measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Measure {
-    /// Measure everything.
     #[default]
     Everything,
     /// Measure nothing: every size is 0, and leaks are not searched. Users and references come from the records and
@@ -83,7 +76,6 @@ impl ScanRequest {
         self.origins || self.measure == Measure::Everything
     }
 
-    /// Request for all stores of a root, with everything measured.
     #[must_use]
     pub fn of(sysroot: Sysroot) -> Self {
         Self {
@@ -132,10 +124,8 @@ pub struct Effort {
     pub measured_layers: usize,
 }
 
-/// Reasons why a scan has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
-    /// A named path is not a store.
     #[error("{} {}", path.display(), if *exists { "contains no image store" } else { "does not exist, or is not mounted" })]
     NotAStore {
         path: PathBuf,
@@ -143,17 +133,14 @@ pub enum ScanError {
         /// Advice on the path to name instead.
         hint: &'static str,
     },
-    /// A named store cannot be read.
     #[error("reading the store {}", path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
-    /// No store was found.
     #[error("no image store found{}; looked in {}", below(sysroot.as_deref()), join(looked))]
     NoneFound {
         /// The mounted root that was searched; `None` for the running system.
         sysroot: Option<PathBuf>,
         /// Configured paths, inside the root; none of them contains a store.
         looked: Vec<PathBuf>,
-        /// Problems of the configuration.
         findings: Vec<Finding>,
     },
 }

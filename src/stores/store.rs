@@ -41,9 +41,7 @@ use crate::sys::quiet::Within;
 /// An inode in the tree of one unit that is deleted with another unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reassigned {
-    /// `st_dev`.
     pub(super) device: u64,
-    /// `st_ino`.
     pub(super) inode: u64,
     /// Position of the unit with which it is deleted.
     pub(super) unit: usize,
@@ -51,7 +49,6 @@ pub(super) struct Reassigned {
 
 /// A store whose records have been read.
 pub(super) trait Store: Debug + Send {
-    /// Returns the store's entry in the inventory.
     fn entry(&self, filesystem: FilesystemIx) -> crate::model::Store;
 
     /// Returns the directories that the paths of parts are relative to. Each may be a mount; no other mount is
@@ -132,6 +129,5 @@ pub(super) struct Filling<'a> {
     /// Objects of the stores filled so far that others may use. A store is filled after those that it takes images
     /// from.
     pub(super) lent: HashMap<StoreId, LentObjects>,
-    /// Time that ages refer to.
     pub(super) present: &'a Present,
 }

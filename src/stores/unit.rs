@@ -14,7 +14,6 @@ pub type DirectoryListing = BTreeMap<PathBuf, Vec<DirectoryEntry>>;
 /// A tree to walk: position of its root, path below that root, part of the tree.
 pub type UnitTree = (usize, PathBuf, TreeScope);
 
-/// Kind of a unit, for one kind of store.
 pub trait UnitKind: Clone + Debug {
     /// Returns the kind as text. Together with id and parts it identifies a unit.
     fn tag(&self) -> &'static str;
@@ -24,15 +23,12 @@ pub trait UnitKind: Clone + Debug {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit<K> {
     pub kind: K,
-    /// Id or name.
     pub id: String,
     /// Main directory or file, absolute.
     pub path: PathBuf,
-    /// Trees to walk.
     pub parts: Vec<UnitTree>,
 }
 
-/// A unit of any kind of store, for the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnitView<'a> {
     pub(super) tag: &'static str,
@@ -45,10 +41,8 @@ pub(super) fn views<K: UnitKind>(units: &[Unit<K>]) -> Vec<UnitView<'_>> {
     units.map(|unit| UnitView { tag: unit.kind.tag(), id: &unit.id, parts: &unit.parts }).collect()
 }
 
-/// Trees of the units of all stores.
 #[derive(Clone, Debug, Default)]
 pub struct StoreTrees {
-    /// The roots of all stores.
     pub roots: Vec<PathBuf>,
     /// Each tree with its node. Its root is one of `roots`.
     pub parts: Vec<(NodeIx, UnitTree)>,

@@ -51,7 +51,6 @@ struct Limited {
     left: Arc<AtomicU64>,
     /// Weight that this store has spent.
     spent: Arc<AtomicU64>,
-    /// Something of the store was not read.
     is_exceeded: Arc<AtomicBool>,
 }
 
@@ -62,7 +61,6 @@ impl Allowance {
         Self(Some(Limited { left, spent: Arc::default(), is_exceeded: Arc::default() }))
     }
 
-    /// Returns true if the store belongs to another user.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.0.is_some()
@@ -106,7 +104,6 @@ impl Allowance {
         if self.0.is_some() { self.charge(weight()?) } else { Ok(()) }
     }
 
-    /// Returns true if something of the store was not read.
     #[must_use]
     pub fn is_exceeded(&self) -> bool {
         self.0.as_ref().is_some_and(|limited| limited.is_exceeded.load(Ordering::Relaxed))

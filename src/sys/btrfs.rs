@@ -12,14 +12,14 @@ const SLOTS: usize = 16;
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Header {
+struct SpaceHeader {
     slots: u64,
     total: u64,
 }
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Space {
+struct SpaceInfo {
     flags: u64,
     total_bytes: u64,
     used_bytes: u64,
@@ -27,12 +27,12 @@ struct Space {
 
 #[repr(C)]
 struct TreeSearchRequest {
-    header: Header,
-    spaces: [Space; SLOTS],
+    header: SpaceHeader,
+    spaces: [SpaceInfo; SLOTS],
 }
 
 /// `_IOWR(0x94, 20, struct btrfs_ioctl_space_args)`. The size in the number is that of the header only.
-const BTRFS_IOC_SPACE_INFO: Opcode = opcode::read_write::<Header>(0x94, 20);
+const BTRFS_IOC_SPACE_INFO: Opcode = opcode::read_write::<SpaceHeader>(0x94, 20);
 
 const DATA: u64 = 1;
 const METADATA: u64 = 1 << 2;
@@ -45,13 +45,11 @@ const RAID1C4: u64 = 1 << 10;
 /// Number of copies of each byte that a btrfs keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copies {
-    /// Copies of file data.
     pub data: u32,
     /// Copies of metadata; 2 by default.
     pub metadata: u32,
 }
 
-/// Returns whether `fd` is on a btrfs.
 pub fn is_btrfs(fd: BorrowedFd<'_>) -> Result<bool> {
     const MAGIC: u64 = 0x9123_683e;
     #[allow(clippy::unnecessary_cast)] // a signed or narrower type on other architectures
@@ -63,8 +61,8 @@ pub fn is_btrfs(fd: BorrowedFd<'_>) -> Result<bool> {
 #[allow(unsafe_code)]
 pub fn copies(fd: BorrowedFd<'_>) -> Result<Copies> {
     let mut request = TreeSearchRequest {
-        header: Header { slots: SLOTS as u64, total: 0 },
-        spaces: [Space::default(); SLOTS],
+        header: SpaceHeader { slots: SLOTS as u64, total: 0 },
+        spaces: [SpaceInfo::default(); SLOTS],
     };
     // SAFETY: `TreeSearchRequest` is `repr(C)` and is a `struct btrfs_ioctl_space_args`, a header
     // followed by `slots` `struct btrfs_ioctl_space_info`, all fields plain integers; the
@@ -77,8 +75,8 @@ pub fn copies(fd: BorrowedFd<'_>) -> Result<Copies> {
     Ok(of_spaces(&request.spaces[..count]))
 }
 
-fn of_spaces(spaces: &[Space]) -> Copies {
-    fn copies_of(spaces: &[Space], kind: u64) -> u32 {
+fn of_spaces(spaces: &[SpaceInfo]) -> Copies {
+    fn copies_of(spaces: &[SpaceInfo], kind: u64) -> u32 {
         let spaces = spaces.iter().filter(|space| space.flags & kind != 0);
         spaces.map(|space| copies_of_profile(space.flags)).max().unwrap_or(1)
     }
@@ -100,15 +98,15 @@ mod tests {
 
     #[test]
     fn layout_is_the_kernels() {
-        assert_eq!(size_of::<Space>(), 24);
+        assert_eq!(size_of::<SpaceInfo>(), 24);
         assert_eq!(size_of::<TreeSearchRequest>(), 16 + 24 * SLOTS);
         assert_eq!(BTRFS_IOC_SPACE_INFO, 0xC010_9414);
     }
 
     #[test]
     fn copies_by_profile() {
-        fn space(flags: u64) -> Space {
-            Space { flags, ..Space::default() }
+        fn space(flags: u64) -> SpaceInfo {
+            SpaceInfo { flags, ..SpaceInfo::default() }
         }
         for (spaces, data, metadata) in [
             (vec![], 1, 1),

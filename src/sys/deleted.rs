@@ -11,7 +11,6 @@ use super::processes::read::{ProcRecord, ProcessFacts};
 pub use super::processes::records::Backing;
 use super::processes::{Builder, describe_unknown};
 
-/// Deleted file that a process has open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeletedFile {
     /// Device number as `stat` reports it. The numbers of overlays and subvolumes are not those of a filesystem.
@@ -25,7 +24,6 @@ pub struct DeletedFile {
     pub holder: String,
 }
 
-/// Deleted files that processes have open.
 #[derive(Clone, Debug, Default)]
 pub struct DeletedFiles {
     /// Each file once, the largest first. Files on filesystems that wait for a server or a process are left out:
@@ -35,7 +33,6 @@ pub struct DeletedFiles {
     pub unknown: Option<String>,
 }
 
-/// Reads the deleted files that processes have open.
 pub fn files() -> io::Result<DeletedFiles> {
     let mut deleted = DeletedFiles::default();
     let mut processes = Builder::default();
@@ -65,8 +62,10 @@ pub fn files() -> io::Result<DeletedFiles> {
 pub fn sees_all_processes() -> bool {
     const CAP_SYS_PTRACE: u32 = 19;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     mask.is_some_and(|mask| mask >> CAP_SYS_PTRACE & 1 == 1)
 }
 

@@ -29,8 +29,10 @@ pub fn reserved_bytes(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let device = fstat(fd)?.st_dev;
     let numbers = format!("{}:{}", major(device), minor(device));
     let uevent = std::fs::read_to_string(format!("/sys/dev/block/{numbers}/uevent"))?;
-    let name = uevent.lines().find_map(|line| line.strip_prefix("DEVNAME="));
-    let name = name.ok_or_else(|| io::Error::other("the device has no name"))?;
+    let name = uevent
+        .lines()
+        .find_map(|line| line.strip_prefix("DEVNAME="))
+        .ok_or_else(|| io::Error::other("the device has no name"))?;
     let mut superblock = [0; 1024];
     // The superblock of a mounted filesystem is in memory: this does not read the disk.
     File::open(Path::new("/dev").join(name))?.read_exact_at(&mut superblock, SUPERBLOCK)?;

@@ -18,7 +18,7 @@ const BATCH: usize = 72;
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Header {
+struct FiemapHeader {
     start: u64,
     length: u64,
     flags: u32,
@@ -40,14 +40,13 @@ struct RawExtent {
 
 #[repr(C)]
 struct FiemapRequest {
-    header: Header,
+    header: FiemapHeader,
     extents: [RawExtent; BATCH],
 }
 
 /// `_IOWR('f', 11, struct fiemap)`. The size in the number is that of the header only.
-const FS_IOC_FIEMAP: Opcode = opcode::read_write::<Header>(b'f', 11);
+const FS_IOC_FIEMAP: Opcode = opcode::read_write::<FiemapHeader>(b'f', 11);
 
-/// Range of a file that the filesystem reports as shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedExtent {
     /// Byte position on the filesystem (on btrfs in its logical address space).
@@ -106,7 +105,12 @@ fn push(found: &mut Vec<SharedExtent>, raw: &RawExtent) {
 #[allow(unsafe_code)]
 fn request_extents(fd: BorrowedFd<'_>, start: u64) -> Result<Box<FiemapRequest>> {
     let mut request = Box::new(FiemapRequest {
-        header: Header { start, length: u64::MAX - start, extent_count: BATCH as u32, ..Header::default() },
+        header: FiemapHeader {
+            start,
+            length: u64::MAX - start,
+            extent_count: BATCH as u32,
+            ..FiemapHeader::default()
+        },
         extents: [RawExtent::default(); BATCH],
     });
     // SAFETY: `FiemapRequest` is `repr(C)` and is a `struct fiemap` followed by `extent_count`
@@ -128,7 +132,7 @@ mod tests {
 
     #[test]
     fn layout_is_the_kernels() {
-        assert_eq!(size_of::<Header>(), 32);
+        assert_eq!(size_of::<FiemapHeader>(), 32);
         assert_eq!(size_of::<RawExtent>(), 56);
         assert_eq!(size_of::<FiemapRequest>(), 32 + 56 * BATCH);
         assert_eq!(FS_IOC_FIEMAP, 0xC020_660B);

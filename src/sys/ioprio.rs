@@ -8,7 +8,6 @@ use nix::libc;
 /// part) ignore it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoPriority {
-    /// Unchanged.
     #[default]
     Normal,
     /// Best effort, at the lowest of its eight levels.

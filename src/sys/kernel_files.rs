@@ -43,7 +43,6 @@ fn behind_loop_devices(block: &Path) -> io::Result<Vec<KernelFile>> {
     Ok(files)
 }
 
-/// The files in the table `/proc/swaps`.
 fn swap_files(table: &[u8]) -> impl Iterator<Item = KernelFile> {
     let lines = table.split(|byte| *byte == b'\n').skip(1);
     lines.filter_map(|line| {

@@ -11,7 +11,6 @@ use rustix::io::Errno;
 
 use super::root::Who;
 
-/// Mount namespace of a process.
 pub(super) struct MountNamespace {
     pub(super) inode: u64,
     /// Users who may mount there.
@@ -72,7 +71,6 @@ fn owner_of_mounts(mounts: &fs::File) -> Option<Who> {
     }
 }
 
-/// Returns the mount namespace of a thread.
 fn from_pidfd(thread: u32) -> rustix::io::Result<fs::File> {
     /// `PIDFD_GET_MNT_NAMESPACE` of `ioctl_pidfd(2)`, since version 6.11.
     const GET_MOUNTS: GetNamespace<0xff, 3> = GetNamespace;

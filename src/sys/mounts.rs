@@ -5,7 +5,6 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// One line of the mount table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
     /// Number of the mount, as `statx` reports it.
@@ -64,7 +63,6 @@ pub struct Location {
 }
 
 impl Location {
-    /// Returns whether it is `other` or is below it.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
         self.device == other.device && self.path.starts_with(&other.path)

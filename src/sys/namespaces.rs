@@ -26,7 +26,6 @@ pub struct MountOfProcess {
     pub pid: u32,
     /// Mount, with its paths as that process sees them.
     pub mount: Mount,
-    /// Part of a filesystem that it shows.
     pub shows: Location,
     /// Location that it is mounted on; `None` if the process cannot see the mount below.
     pub covers: Option<Location>,
@@ -66,7 +65,6 @@ pub struct Mounts {
     seen: Vec<MountOfProcess>,
     by_point: BTreeMap<PathBuf, usize>,
     by_place: HashMap<(u32, u32), BTreeMap<PathBuf, usize>>,
-    /// Overlays by the words in their options.
     by_word: HashMap<Vec<u8>, usize>,
     overlays: Vec<usize>,
     unknown: Vec<Unknown>,
@@ -74,7 +72,6 @@ pub struct Mounts {
     processes: Processes,
 }
 
-/// Directory that mounts are queried for.
 #[derive(Debug)]
 struct Area {
     path: PathBuf,
@@ -100,7 +97,6 @@ impl Mounts {
         Self::query(areas, content, false)
     }
 
-    /// Reads the processes and their open files too.
     pub fn read_with_processes(areas: &[PathBuf]) -> io::Result<Self> {
         Self::query(areas, areas, true)
     }
@@ -227,13 +223,11 @@ impl Mounts {
         &self.unknown
     }
 
-    /// Returns whether every process of the machine is in `/proc`.
     #[must_use]
     pub fn sees_all(&self) -> bool {
         self.sees_all
     }
 
-    /// Returns the processes, if they were requested.
     #[must_use]
     pub fn processes(&self) -> &Processes {
         &self.processes
@@ -273,18 +267,19 @@ impl Mounts {
     /// them or shows a part of them; and the words in the options of overlays.
     pub fn names_below(&self, parent: &Path) -> impl Iterator<Item = &OsStr> {
         let place = location(&self.own_mounts, parent);
-        let shown = place.as_ref().and_then(|place| self.by_place.get(&place.device));
+        let shown_there = place.as_ref().and_then(|place| self.by_place.get(&place.device));
         let points = self.by_point.keys().filter_map({
             let parent = parent.to_owned();
             move |point| point.strip_prefix(&parent).ok()
         });
-        let shown = shown.into_iter().flat_map(BTreeMap::keys);
-        let shown = shown.filter_map(move |shown| shown.strip_prefix(&place.as_ref()?.path).ok());
+        let shown = shown_there
+            .into_iter()
+            .flat_map(BTreeMap::keys)
+            .filter_map(move |shown| shown.strip_prefix(&place.as_ref()?.path).ok());
         let children = points.chain(shown).filter_map(|below| below.iter().next());
         children.chain(self.by_word.keys().map(|word| OsStr::from_bytes(word)))
     }
 
-    /// Returns true if an overlay's options contain `word`.
     #[must_use]
     pub fn has_overlay_on(&self, word: &str) -> bool {
         self.overlay_with(word.as_bytes()).is_some()
@@ -361,11 +356,13 @@ fn parse(pid: u32, text: &[u8]) -> io::Result<Vec<MountOfProcess>> {
     }
     let by_id: HashMap<u64, usize> =
         found.iter().enumerate().map(|(position, (mount, _))| (mount.id, position)).collect();
-    let covers = found.iter().map(|(mount, _)| {
-        let below = by_id.get(&mount.parent).filter(|_| mount.parent != mount.id);
-        shown(&found[*below?].0, &mount.mount_point)
-    });
-    let covers: Vec<_> = covers.collect();
+    let covers: Vec<_> = found
+        .iter()
+        .map(|(mount, _)| {
+            let below = by_id.get(&mount.parent).filter(|_| mount.parent != mount.id);
+            shown(&found[*below?].0, &mount.mount_point)
+        })
+        .collect();
     let seen = found.into_iter().zip(covers).map(|((mount, options), covers)| {
         let shows = Location { device: mount.device, path: mount.root.clone() };
         MountOfProcess { pid, mount, shows, covers, options }

@@ -47,7 +47,6 @@ pub fn replace(path: &Path, content: &[u8], mode: u32, keeps_owner: bool) -> io:
     written
 }
 
-/// Returns the directory of a file.
 #[must_use]
 pub fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))

@@ -6,7 +6,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Number of attempts that are left for a whole pass over the processes. If none of them may be examined, waiting
@@ -42,7 +41,6 @@ const THREADS: usize = 64;
 /// Maximum time for one answer of a thread that has work to do, or waits for a processor.
 const LONGEST: Duration = Duration::from_secs(3);
 
-/// Signs of life of a thread whose answer takes long.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
     beats: AtomicU64,
@@ -97,7 +95,6 @@ fn is_running(thread: &Path) -> bool {
     status.lines().any(|line| line.starts_with("State:\tR"))
 }
 
-/// Reason why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Unanswered {
     /// It was asked, and gave no sign of life.
@@ -115,12 +112,10 @@ impl std::fmt::Display for Unanswered {
     }
 }
 
-/// Time for the questions of a pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Time {
     /// Time that is left to wait for silent ones, in all.
     pub(super) left: Duration,
-    /// End of the pass.
     pub(super) until: Option<Instant>,
 }
 
@@ -202,7 +197,6 @@ fn await_late<T>(
     time.left = time.left.saturating_sub(start.elapsed());
 }
 
-/// Waits for the next answer.
 fn receive<T>(receiver: &Receiver<T>, pulse: &Pulse, time: &mut Time) -> Result<T, Unanswered> {
     let limit = SILENCE.min(time.left);
     let mut beats = pulse.beats.load(Ordering::Relaxed);

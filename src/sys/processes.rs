@@ -99,7 +99,6 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// Reads `/proc` once.
     pub fn read() -> io::Result<Self> {
         Self::query(ProcessFacts { files: true, ..ProcessFacts::default() })
     }
@@ -110,7 +109,6 @@ impl Processes {
         Self::query(ProcessFacts { files: true, ways: Some(ways), ..ProcessFacts::default() })
     }
 
-    /// Reads the arguments of kubelets too.
     pub fn read_with_kubelet() -> io::Result<Self> {
         Self::query(ProcessFacts { files: true, arguments: true, ..ProcessFacts::default() })
     }
@@ -132,7 +130,6 @@ impl Processes {
         Ok(if has_files { processes.with_kernel() } else { processes })
     }
 
-    /// Adds the files that the kernel has open.
     pub(super) fn with_kernel(mut self) -> Self {
         match kernel_files::read() {
             Ok(files) => self.all.extend(files.into_iter().map(|(name, path)| Process {
@@ -179,7 +176,6 @@ impl Processes {
         }
     }
 
-    /// Returns a process in a control group named after `id`.
     #[must_use]
     pub fn in_group_of(&self, id: &str) -> Option<&Process> {
         self.all.iter().find(|process| cgroups::is_in(&process.group, id))
@@ -225,7 +221,6 @@ impl Processes {
         hidden.filter(|process| process.is_silent())
     }
 
-    /// Returns all visible processes.
     #[must_use]
     pub fn all(&self) -> &[Process] {
         &self.all
@@ -237,7 +232,6 @@ impl Processes {
         all.filter(|process| KUBELETS.contains(&process.name.as_str()) && !process.arguments.is_empty())
     }
 
-    /// Returns a process whose program has one of `names`.
     #[must_use]
     pub fn running(&self, names: &[&str]) -> Option<&Process> {
         self.all.iter().find(|process| names.contains(&process.name.as_str()))
@@ -260,7 +254,6 @@ pub fn arguments_of_containerds() -> io::Result<Vec<Vec<String>>> {
     Ok(found)
 }
 
-/// Combines records into processes.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     processes: Processes,

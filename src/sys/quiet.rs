@@ -22,14 +22,12 @@ use super::beneath::{self, AS_IT_IS, DIRECTORY, HANDLE, Opener};
 
 pub use within::{Below, Within, if_present, is_absent, is_symlink};
 
-/// Kind of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     Directory,
     File,
     /// A symlink; never followed.
     Symlink,
-    /// A device node, fifo or socket.
     Special,
 }
 
@@ -41,19 +39,15 @@ pub struct DirectoryEntry {
     pub kind: FileKind,
 }
 
-/// Facts about one inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeFacts {
     pub device: u64,
     pub inode: u64,
     /// Length in bytes.
     pub length: u64,
-    /// Time of the last modification.
     pub modified: Option<Timestamp>,
     pub kind: FileKind,
-    /// Number of hard links.
     pub links: u64,
-    /// Uid of the owner.
     pub owner: u32,
 }
 
@@ -152,7 +146,6 @@ pub fn facts(path: &Path) -> io::Result<InodeFacts> {
     Ok(facts_of(&rustix::fs::statat(CWD, path, AS_IT_IS)?))
 }
 
-/// Returns the kind of an entry of an open directory.
 pub(super) fn kind_in(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<FileKind> {
     Ok(facts_of(&rustix::fs::statat(directory, name, AS_IT_IS)?).kind)
 }
@@ -264,7 +257,7 @@ pub fn files_below(
 /// Step of a walk. Paths are relative to its top.
 #[derive(Debug)]
 pub enum Step<'a> {
-    /// A directory that is entered, the top included, and its own allocated bytes (0 for the top).
+    /// A directory that is entered, the top included, and its own allocated bytes.
     Directory(&'a Path, u64),
     /// Any other entry of the directory that was entered last and not left, and its allocated bytes.
     Entry(&'a Path, &'a InodeFacts, u64),
@@ -282,7 +275,8 @@ pub fn walk_below(
 ) {
     let opener = Opener::usual(start.as_fd());
     // `None` is the end of a directory.
-    let mut waiting = vec![Some((PathBuf::new(), 0))];
+    let own_bytes = rustix::fs::fstat(start).map_or(0, |stat| size_of(&stat).0);
+    let mut waiting = vec![Some((PathBuf::new(), own_bytes))];
     while let Some(next) = waiting.pop() {
         let Some((below, own_bytes)) = next else {
             visit(Step::End);

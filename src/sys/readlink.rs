@@ -32,7 +32,6 @@ impl Untraced {
         Ok(Self { directory: clone })
     }
 
-    /// Returns the target of the symlink `name` in the directory.
     pub fn target(&self, name: &OsStr) -> io::Result<OsString> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV;

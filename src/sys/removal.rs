@@ -25,20 +25,16 @@ const MAX_DEPTH: usize = 64;
 /// Maximum number of failures that are listed; the rest is only counted.
 const MAX_FAILURES: usize = 20;
 
-/// The result of a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removal {
     /// Number of unlinked names, including directories.
     pub removed: u64,
     /// Entries that could not be removed, with the reason; at most 20.
     pub failures: Vec<RemovalFailure>,
-    /// Number of further failures.
     pub more_failures: u64,
-    /// A signal interrupted the removal.
     pub interrupted: bool,
 }
 
-/// Entry that could not be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemovalFailure {
     pub path: PathBuf,
@@ -59,13 +55,11 @@ impl std::fmt::Display for RemovalFailure {
 }
 
 impl Removal {
-    /// Returns whether nothing of the tree is left.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.failures.is_empty() && !self.interrupted
     }
 
-    /// Adds the result of another removal.
     pub fn absorb(&mut self, other: Self) {
         self.removed += other.removed;
         self.more_failures += other.more_failures;
@@ -121,7 +115,6 @@ fn is_directory(parent: BorrowedFd<'_>, entry: &CStr) -> bool {
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
 }
 
-/// Open directory of the tree, with its remaining work.
 struct Level {
     directory: OwnedFd,
     name: CString,
@@ -131,7 +124,7 @@ struct Level {
 fn tree(parent: BorrowedFd<'_>, shown: &Path, name: &OsStr, entry: &CStr, removal: &mut Removal) {
     let opener = Opener::detect(parent);
     let top = shown.join(name);
-    let mut work = Work { opener, top: &top, removal, stuck: Vec::new(), moved: 0, next: 0 };
+    let mut work = TreeRemoval { opener, top: &top, removal, stuck: Vec::new(), moved: 0, next: 0 };
     let Some(level) = work.open(parent, entry, &top) else { return };
     let mut levels = vec![level];
     while let Some(depth) = levels.len().checked_sub(1) {
@@ -167,11 +160,10 @@ fn tree(parent: BorrowedFd<'_>, shown: &Path, name: &OsStr, entry: &CStr, remova
     }
 }
 
-struct Work<'a> {
+struct TreeRemoval<'a> {
     opener: Opener,
     top: &'a Path,
     removal: &'a mut Removal,
-    /// Entries of the top directory that could not be removed.
     stuck: Vec<CString>,
     /// Number of directories that were moved up since the top directory was last listed.
     moved: usize,
@@ -179,7 +171,7 @@ struct Work<'a> {
     next: u64,
 }
 
-impl Work<'_> {
+impl TreeRemoval<'_> {
     fn path(&self, levels: &[Level], name: &CStr) -> PathBuf {
         let mut path = self.top.to_path_buf();
         path.extend(levels.iter().skip(1).map(|level| OsStr::from_bytes(level.name.to_bytes())));

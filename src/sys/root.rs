@@ -50,17 +50,17 @@ impl Root {
     /// Opens a path that is absolute inside `top`, a mounted disk that the caller named. The directories above
     /// `top` are not checked, and symlinks cannot lead out of it.
     pub fn open_in(top: &Path, path: &Path) -> io::Result<Self> {
-        Self::open_by(Walk::new(top, None)?, path)
+        Self::open_by(PathWalk::new(top, None)?, path)
     }
 
     /// Works like [`Self::open`], and opens no directory of `opened` again.
     pub(super) fn open_once(opened: &OpenedDirectories, path: &Path) -> io::Result<Self> {
-        Self::open_by(Walk::new(Path::new("/"), Some(opened))?, path)
+        Self::open_by(PathWalk::new(Path::new("/"), Some(opened))?, path)
     }
 
-    fn open_by(mut walk: Walk<'_>, path: &Path) -> io::Result<Self> {
+    fn open_by(mut walk: PathWalk<'_>, path: &Path) -> io::Result<Self> {
         walk.follow(path, false)?;
-        let Walk { here, reached: path, above, .. } = walk;
+        let PathWalk { here, reached: path, above, .. } = walk;
         let steps = above.iter().map(|directory| directory.rights).chain([here.rights]).collect();
         let OpenedDirectory { device, inode, .. } = *here;
         Ok(Self { path, fd: Arc::clone(&here.fd), device, inode, way: DirectoryChain { steps } })
@@ -72,7 +72,6 @@ impl Root {
         self.fd.as_fd()
     }
 
-    /// Returns the directory, opened for listing.
     pub fn directory(&self) -> io::Result<OwnedFd> {
         let opener = Opener::detect(self.fd());
         Ok(opener.beneath(self.fd(), Path::new(""), DIRECTORY, false)?)
@@ -89,7 +88,6 @@ impl Root {
         (self.device, self.inode)
     }
 
-    /// Returns the uid of its owner.
     #[must_use]
     pub fn owner(&self) -> u32 {
         self.way.steps.last().map_or(0, |step| step.uid)
@@ -148,18 +146,18 @@ pub(super) fn way_to(path: &Path) -> DirectoryChain {
 /// Opens any file with `O_PATH`, and returns it with its path. The path is followed with the same care as in
 /// [`Root::open`].
 pub fn find(path: &Path) -> io::Result<(Arc<OwnedFd>, PathBuf)> {
-    find_by(Walk::new(Path::new("/"), None)?, path)
+    find_by(PathWalk::new(Path::new("/"), None)?, path)
 }
 
 /// Works like [`find`], and opens no directory of `opened` again.
 pub(super) fn find_once(opened: &OpenedDirectories, path: &Path) -> io::Result<(Arc<OwnedFd>, PathBuf)> {
-    find_by(Walk::new(Path::new("/"), Some(opened))?, path)
+    find_by(PathWalk::new(Path::new("/"), Some(opened))?, path)
 }
 
 /// Works like [`find`] for a path that does not have to be found. Mounts whose filesystem depends on a process or
 /// server are not entered, even if root mounted them.
 pub fn find_at_hand(path: &Path) -> io::Result<(Arc<OwnedFd>, PathBuf)> {
-    find_by(Walk { trusts_servers: false, ..Walk::new(Path::new("/"), None)? }, path)
+    find_by(PathWalk { trusts_servers: false, ..PathWalk::new(Path::new("/"), None)? }, path)
 }
 
 /// Works like [`Opener::beneath`], for reading, but also crosses into mounts below `start`. Mounts of filesystems
@@ -224,15 +222,14 @@ fn onto_mount(opener: Opener, parent: BorrowedFd<'_>, name: &Path) -> rustix::io
     if servers::waits_for_others(mount, false) { Err(Errno::XDEV) } else { Ok(handle) }
 }
 
-fn find_by(mut walk: Walk<'_>, path: &Path) -> io::Result<(Arc<OwnedFd>, PathBuf)> {
+fn find_by(mut walk: PathWalk<'_>, path: &Path) -> io::Result<(Arc<OwnedFd>, PathBuf)> {
     walk.follow(path, true)?;
-    let Walk { here, reached: path, leaf, .. } = walk;
+    let PathWalk { here, reached: path, leaf, .. } = walk;
     Ok((leaf.map_or_else(|| Arc::clone(&here.fd), Arc::new), path))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct DirectoryRights {
-    /// Uid of the owner.
     pub uid: u32,
     pub mode: u32,
 }
@@ -289,7 +286,6 @@ impl DirectoryChain {
     }
 }
 
-/// A user whose access to a directory is checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Who {
     /// Permissions do not apply: the user is root, or has a capability to bypass them.
@@ -369,7 +365,7 @@ impl OpenedDirectory {
     }
 }
 
-struct Walk<'a> {
+struct PathWalk<'a> {
     top: &'a Path,
     opened: Option<&'a OpenedDirectories>,
     here: Arc<OpenedDirectory>,
@@ -390,7 +386,7 @@ enum Next {
     Other(OwnedFd),
 }
 
-impl<'a> Walk<'a> {
+impl<'a> PathWalk<'a> {
     fn new(top: &'a Path, opened: Option<&'a OpenedDirectories>) -> io::Result<Self> {
         let known = opened.and_then(|opened| opened.get(top));
         let here = match known {

@@ -9,7 +9,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::users::trusted_uids;
 
-/// Server of a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Server {
     Kernel,
@@ -21,12 +20,12 @@ enum Server {
 
 /// Table of the mounts that this process sees. Every step onto another mount needs it, so it is read again only
 /// after the kernel reports a change.
-struct Table {
+struct ServerTable {
     file: File,
     servers: HashMap<u64, Server>,
 }
 
-static TABLE: Mutex<Option<Table>> = Mutex::new(None);
+static TABLE: Mutex<Option<ServerTable>> = Mutex::new(None);
 
 /// Returns whether reading in the mount depends on a server that may not answer: the process of a user who mounted
 /// FUSE, or any server if a user could have mounted it there.
@@ -41,11 +40,11 @@ pub(super) fn waits_for_others(mount: Option<u64>, in_trusted_directory: bool) -
 fn find(mount: u64) -> Option<Server> {
     let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     // If the table cannot be read, nothing is known about any mount.
-    let current = table.take().map_or_else(Table::read, Table::refresh).ok()?;
+    let current = table.take().map_or_else(ServerTable::read, ServerTable::refresh).ok()?;
     table.insert(current).servers.get(&mount).copied()
 }
 
-impl Table {
+impl ServerTable {
     fn read() -> io::Result<Self> {
         let file = File::open("/proc/self/mountinfo")?;
         Self { file, servers: HashMap::new() }.read_again()

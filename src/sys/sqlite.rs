@@ -17,7 +17,6 @@ use super::quiet::Within;
 /// Length of the header of a database file.
 pub const HEADER: usize = 100;
 
-/// Length of the header of a log.
 pub const LOG_HEADER: usize = 32;
 
 /// Maximum number of attempts to copy a database that other processes write to. The pause between two attempts

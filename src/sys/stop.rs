@@ -5,13 +5,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Returns the flag that a signal sets.
 pub fn flag() -> &'static Arc<AtomicBool> {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     FLAG.get_or_init(Arc::default)
 }
 
-/// Returns whether a signal has requested the process to stop.
 #[must_use]
 pub fn is_requested() -> bool {
     flag().load(Ordering::Relaxed)

@@ -28,7 +28,6 @@ pub fn serve() -> ExitCode {
     }
 }
 
-/// Synchronisation that was started.
 #[derive(Debug)]
 pub struct Syncing(SyncState);
 

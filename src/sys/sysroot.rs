@@ -22,7 +22,6 @@ use super::root::{self, OpenedDirectories, Root};
 use super::users;
 use ostree::Ostree;
 
-/// Maximum number of entries of a directory that is listed.
 const MAX_ENTRIES: usize = 200_000;
 
 /// Root of all configured paths: `/`, or a mounted disk.
@@ -139,7 +138,6 @@ impl Sysroot {
         }
     }
 
-    /// Returns [`Self::display`] as text.
     #[must_use]
     pub fn shown(&self, host_path: &Path) -> String {
         self.display(host_path).to_string_lossy().into_owned()
@@ -184,7 +182,6 @@ impl Sysroot {
         }
     }
 
-    /// Opens any file as a handle, and returns it with its path on this system.
     fn handle(&self, path: &Path) -> io::Result<(Arc<OwnedFd>, PathBuf)> {
         if !self.is_foreign() {
             return self.find(path);
@@ -193,7 +190,6 @@ impl Sysroot {
         Ok((Arc::new(rustix::fs::openat(CWD, &placed, beneath::HANDLE, Mode::empty())?), placed))
     }
 
-    /// Finds a file of the running system.
     fn find(&self, path: &Path) -> io::Result<(Arc<OwnedFd>, PathBuf)> {
         let path = std::path::absolute(path)?;
         match &self.opened {

@@ -35,20 +35,17 @@ const XFS_IOC_FSGEOMETRY_V4: Opcode = opcode::read::<Geometry>(b'X', 124);
 const SPARSE_INODES: u32 = 1 << 18;
 const REFLINK: u32 = 1 << 20;
 
-/// The relevant part of an XFS's geometry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XfsGeometry {
     /// Size of an inode in bytes.
     pub inode_bytes: u32,
     /// Size of a block in bytes.
     pub block_bytes: u32,
-    /// Files may share extents.
     pub reflink: bool,
     /// Created with sparse inodes (mkfs's default since 2018): every chunk of 64 inodes starts at a multiple of 64.
     pub sparse_inodes: bool,
 }
 
-/// Returns whether `fd` is on an XFS.
 pub fn is_xfs(fd: BorrowedFd<'_>) -> Result<bool> {
     const MAGIC: u64 = 0x5846_5342;
     #[allow(clippy::unnecessary_cast)] // a signed or narrower type on other architectures

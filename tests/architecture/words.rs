@@ -1,7 +1,8 @@
 //! Counts the marks of an unclear voice in Rust sources: comments that begin with a relative clause, vague pronouns,
-//! variables that do not name their thing, closures that have a name, and docs that repeat the name of their item.
+//! variables that do not name their thing, closures that have a name, and docs that repeat the name of their item; and
+//! habits that cost a reader time: captions, second bindings of a name, and type names with several meanings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Vague words, which comments and messages must not contain.
 const BANNED: [&str; 10] =
@@ -27,6 +28,65 @@ pub struct Voice {
     pub vague: BTreeMap<&'static str, Vec<String>>,
     pub closures: Vec<String>,
     pub repeated: Vec<String>,
+}
+
+/// Habits of sources that cost their reader time, counted without tests.
+#[derive(Debug, Default)]
+pub struct Habits {
+    pub lines: usize,
+    pub blocks: usize,
+    /// Comments of one line.
+    pub captions: Vec<String>,
+    /// `let` statements that make a value of the variable whose name they bind again: `let x = x.f();`
+    pub rebound: Vec<String>,
+    /// Places that define a type, by its name.
+    pub types: BTreeMap<String, Vec<String>>,
+}
+
+impl Habits {
+    /// Adds the file `name` with the contents `source`.
+    pub fn add(&mut self, name: &str, source: &str) {
+        let code = source.split("\n#[cfg(test)]\nmod ").next().unwrap_or(source);
+        let mut bound = BTreeSet::new();
+        let mut length = 0;
+        for (position, line) in code.lines().chain([""]).enumerate() {
+            let line = line.trim();
+            let place = format!("{name}:{}", position + 1);
+            if line.starts_with("//") {
+                length += 1;
+                continue;
+            }
+            self.blocks += usize::from(length > 0);
+            if length == 1 {
+                self.captions.push(format!("{name}:{position}"));
+            }
+            length = 0;
+            self.lines += usize::from(!line.is_empty());
+            let words: Vec<_> = tokens(line).into_iter().map(|(_, token)| token).collect();
+            let item = words.iter().position(|word| ["fn", "struct", "enum", "trait", "type"].contains(word));
+            let is_item = item.is_some_and(|item| words[..item].iter().all(|word| is_modifier(word)));
+            if let Some(item) = item.filter(|_| is_item) {
+                if words[item] == "fn" {
+                    bound.clear();
+                } else if let Some(defined) = words.get(item + 1) {
+                    self.types.entry((*defined).to_owned()).or_default().push(place.clone());
+                }
+            }
+            let Some(rest) = words.strip_prefix(&["let"]) else { continue };
+            let rest = rest.strip_prefix(&["mut"]).unwrap_or(rest);
+            let Some(variable) = rest.first().filter(|variable| **variable != "(") else { continue };
+            let equals = rest.iter().position(|word| *word == "=").unwrap_or(rest.len());
+            let of_itself =
+                rest[equals..].iter().skip(1).find(|word| !["&", "mut"].contains(word)) == Some(variable);
+            if !bound.insert((*variable).to_owned()) && of_itself {
+                self.rebound.push(place);
+            }
+        }
+    }
+}
+
+fn is_modifier(word: &str) -> bool {
+    ["pub", "(", ")", "crate", "super", "self", "in", ":", "async", "const", "unsafe"].contains(&word)
 }
 
 /// A part of a source file, with the number of its first line.

@@ -26,7 +26,7 @@ fn pulls_and_imports_are_told_apart() {
         printf 'version: 0.1\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: "%s"}\n' "$RC/blobs" "$registry" >"$RC/registry.yml"
         docker-registry serve "$RC/registry.yml" >"$RC/registry.log" 2>&1 &
         trap "kill $!" EXIT
-        for _ in $(seq 100); do curl -fs "http://$registry/v2/" >/dev/null && break; sleep 0.1; done
+        for _ in $(seq 600); do curl -fs "http://$registry/v2/" >/dev/null && break; sleep 0.1; done
         C images push --plain-http "$registry/by/ctr-pull:1" reg.local/app-a:1 >/dev/null
         C images push --plain-http "$registry/by/cri-pull:1" reg.local/app-b:1 >/dev/null
         as_pulled ''

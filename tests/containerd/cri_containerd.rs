@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::support;
 use k8s_cri::v1;
 use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
-use layersweep::cri::in_use::Names;
+use layersweep::cri::in_use::ImageNames;
 use layersweep::cri::{Client, CriProblem, Endpoint, Options, RuntimeImage};
 use layersweep::disk::Progress;
 use layersweep::execute::runtime_match::{ImageMatch, RuntimeStores, unseen_container};
@@ -131,7 +131,7 @@ fn what_it_lists(client: &Client, rig: &Rig) {
     });
     let containers = client.containers().unwrap();
     assert_eq!(containers.len(), 3);
-    let names = Names::new(&images);
+    let names = ImageNames::new(&images);
     for (key, name) in [("ctr1", "app-a"), ("ctr2", "app-b"), ("ctr3", "app-d")] {
         let id = rig.noted("pods", key);
         let container = containers.iter().find(|container| container.id == id).unwrap();
@@ -213,7 +213,7 @@ fn it_refuses_nothing(client: &Client, rig: &Rig) {
     let id = rig.noted("pods", "ctr1");
     let container = containers.iter().find(|container| container.id == id).unwrap();
     assert_eq!(container.state, ContainerState::Running);
-    let used = Names::new(&left).used_by(container);
+    let used = ImageNames::new(&left).used_by(container);
     assert!(used.images.is_empty() && !used.certain, "{used:?}");
 }
 

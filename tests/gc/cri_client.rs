@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::support;
 use crate::support::cri_server;
 use cri_server::{Behaviour, CriServer, Listing, Removal};
-use layersweep::cri::in_use::Names;
+use layersweep::cri::in_use::ImageNames;
 use layersweep::cri::{Client, CriError, CriProblem, Endpoint, Options, RuntimeImage};
 use layersweep::disk::Progress;
 use layersweep::execute::runtime_match::{ImageMatch, RuntimeStores, unseen_container};
@@ -168,7 +168,7 @@ fn honest_runtime_lists_and_removes() {
         setup.behave(|behaviour| behaviour.old_image_ref = old);
         let containers = client.containers().unwrap();
         assert_eq!(containers[0].image_id.is_empty(), old);
-        let used = Names::new(&images).used_by(&containers[0]);
+        let used = ImageNames::new(&images).used_by(&containers[0]);
         assert!(used.certain);
         let ids: Vec<_> = used.images.iter().map(|image_ix| images[*image_ix].tags[0].as_str()).collect();
         assert_eq!(ids, [USED], "old: {old}");

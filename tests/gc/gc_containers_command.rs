@@ -72,6 +72,20 @@ fn containers_are_deleted_before_their_images() {
     let off = node.json(4, &[&all[..], &["--dry-run"]].concat());
     assert!(kinds(&off).iter().all(|kind| *kind == "image"));
     assert!(!deleted(&off).contains(&name(0)), "{off:#}");
+    // As CRI-O writes it on the disk.
+    let podman = node.node.server.podman();
+    podman.set_state(&node.dead, "stopped");
+    podman.set_state(&node.sandbox, "stopped");
+    let off = node.json(4, &[&all[..], &["--dry-run"]].concat());
+    let removal = &off["stopped"]["removals"][0];
+    assert_eq!(text(removal, "/command/deletes"), format!("crictl rm {}", &node.dead[..12]), "{off:#}");
+    assert_eq!(text(removal, "/images/0/name"), name(0));
+    // If its pod runs, the kubelet may run the container again: no command removes it for the sake of its image.
+    podman.set_state(&node.sandbox, "running");
+    let live = node.json(4, &[&all[..], &["--dry-run"]].concat());
+    assert_eq!(live["stopped"]["removals"], serde_json::json!([]), "{live:#}");
+    podman.set_state(&node.sandbox, "exited");
+    podman.set_state(&node.dead, "exited");
 
     let explained = node.json(0, &["explain", &node.dead]);
     assert_eq!(

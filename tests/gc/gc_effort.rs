@@ -14,6 +14,10 @@ use support::strace;
 /// Enough that one file for each image or layer is noticed.
 const IMAGES: usize = 60;
 
+/// Maximum number of processes that read `/proc` for a run: of the command lines of containerds, of the mounts of other
+/// processes, of the kubelet's command line, and of open deleted files.
+const MOST_READERS: usize = 4;
+
 /// Maximum number of files that the proof, the removal, the confirmation and the record of one deletion open.
 const MOST_OPENS: usize = 560;
 
@@ -39,9 +43,9 @@ fn node() -> Option<GcNode> {
     Some(node)
 }
 
-/// Deletes these images because of their age; returns the run's requests to the runtime by name, and the number of files
-/// that it opened.
-fn delete(node: &GcNode, images: std::ops::Range<usize>) -> (BTreeMap<String, usize>, usize) {
+/// Deletes these images because of their age; returns the run's requests to the runtime by name, the number of files
+/// that it opened, and the number of processes that read `/proc`.
+fn delete(node: &GcNode, images: std::ops::Range<usize>) -> (BTreeMap<String, usize>, usize, usize) {
     let expected: Vec<_> = images.map(name).collect();
     expected.iter().for_each(|name| node.set_first_detected(name, 30));
     node.server.take_calls();
@@ -60,7 +64,8 @@ fn delete(node: &GcNode, images: std::ops::Range<usize>) -> (BTreeMap<String, us
         *calls.entry(call.split(' ').next().unwrap().to_owned()).or_default() += 1;
     }
     let opens = lines.iter().filter(|line| line.contains(" openat(") || line.contains(" openat2("));
-    (calls, opens.count())
+    let readers = lines.iter().filter(|line| line.contains(" execve(") && line.contains("__read-processes"));
+    (calls, opens.count(), readers.count())
 }
 
 /// A deletion asks about its own image: neither requests nor files grow with the number of other images.
@@ -70,8 +75,10 @@ fn effort_of_deletion_is_bounded() {
         return;
     }
     let Some(node) = node() else { return };
-    let (one, opens_for_one) = delete(&node, 10..11);
-    let (six, opens_for_six) = delete(&node, 20..26);
+    let (one, opens_for_one, readers) = delete(&node, 10..11);
+    let (six, opens_for_six, readers_for_six) = delete(&node, 20..26);
+    assert_eq!(one.get("ListImages"), Some(&1), "the plan's listing is not repeated: {one:?}");
+    assert!(readers <= MOST_READERS && readers_for_six <= MOST_READERS, "{readers}, {readers_for_six}");
     let more: BTreeMap<_, _> = six
         .iter()
         .map(|(call, count)| (call.as_str(), count - one.get(call).unwrap_or(&0)))

@@ -151,7 +151,7 @@ impl Node {
     ) -> Result<(Plan, Vec<Measured>), PreconditionError> {
         let before = run.measure();
         let context = ByName::new(self, policy);
-        Ok((images::run(run, scan, &context, task, remover)?, before))
+        Ok((images::run(run, scan, &context, task, remover, None)?, before))
     }
 
     fn plan(&self, policy: &Policy, task: Task<'_>, remover: &mut dyn Remover, scan: &Scan) -> Plan {

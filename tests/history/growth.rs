@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support;
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::node::Node;
-use support::program::{list, number, text};
+use support::program::{self, list, number, text};
 use support::{small, store};
 
 fn bytes(value: &Value, pointer: &str) -> i64 {
@@ -90,6 +90,17 @@ fn found(growth: &Value) -> BTreeMap<String, [i64; 2]> {
     rows.map(|row| (name(row), [bytes(row, "/before_bytes"), bytes(row, "/after_bytes")])).collect()
 }
 
+/// Returns the same rows, with the paths outside the stores in one.
+fn found_in_sum(growth: &Value) -> BTreeMap<String, [i64; 2]> {
+    let mut rows: BTreeMap<String, [i64; 2]> = BTreeMap::new();
+    for (name, bytes) in found(growth) {
+        let name = if name.starts_with("path ") { "not_in_store".to_owned() } else { name };
+        let sum = rows.entry(name).or_default();
+        *sum = [sum[0] + bytes[0], sum[1] + bytes[1]];
+    }
+    rows
+}
+
 fn assert_adds_up(growth: &Value) {
     let filesystem = &growth["filesystems"][0];
     for field in ["before_bytes", "after_bytes", "change_bytes"] {
@@ -163,7 +174,8 @@ fn growth_of_a_week_equals_scans() {
         let used = bytes(&growth, "/filesystems/0/used/change_bytes");
         let per_day = bytes(&growth, "/filesystems/0/bytes_per_day");
         assert!((per_day - used / days).abs() <= used.abs() / 1000 + 1, "{per_day} {used}");
-        assert_eq!(found(&growth), expected(scan, &now), "{days} days");
+        assert_eq!(found_in_sum(&growth), expected(scan, &now), "{days} days");
+        assert!(found(&growth).contains_key(&format!("path {}/core", disk.path().display())), "{growth:#}");
         for by in ["namespace", "owner", "repository", "registry"] {
             assert_adds_up(&node.json(&["usage", "--since", &format!("{days}d"), "--by", by]));
         }
@@ -195,4 +207,114 @@ fn growth_of_a_week_equals_scans() {
     let grown = list(&changes[1], "/objects").first().unwrap();
     assert_eq!(text(grown, "/name"), "container web-0/writer of namespace shop", "{changes:#?}");
     assert!(number(grown, "/change_bytes") >= 5 * MIB, "{changes:#?}");
+}
+
+/// Writes `mebibytes` MiB to a file that need not exist, and the directories around it.
+fn fill(path: &Path, mebibytes: u64) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, vec![7; usize::try_from(mebibytes * MIB).unwrap()]).unwrap();
+}
+
+/// A volume, a dump, a directory of many small files and an old store grow; a container takes the inodes.
+#[test]
+fn grown_places_have_names() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::with(Fs::Ext4, 300 * MIB, &["-N", "12000"], &[]);
+    let node = Node::of(small::still(&disk.path().join("lib/containers/storage")));
+    node.store.podman(["volume", "create", "pgdata"]);
+    let many = container(&node, "shop", "web-0", "many", 0, "");
+    node.store.unmount();
+    let volume = node.store.root().join("volumes/pgdata/_data/wal");
+    let [dumps, spool, old] =
+        ["srv/backup/dumps", "lib/app/spool", "lib/containers/old"].map(|path| disk.path().join(path));
+    fill(&volume, 2);
+    fill(&dumps.join("monday"), 6);
+    fill(&spool.join("first"), 2);
+    node.scan();
+    shift(&node.state, 1);
+
+    fill(&volume, 25);
+    fill(&dumps.join("tuesday"), 30);
+    for number in 0..24 {
+        std::fs::write(spool.join(number.to_string()), vec![7; 512 << 10]).unwrap();
+    }
+    fill(&old.join("overlay/0a/diff/file"), 9);
+    std::fs::create_dir_all(old.join("overlay-layers")).unwrap();
+    let records = std::fs::read(node.store.record("containers.json")).unwrap();
+    let records: Value = serde_json::from_slice(&records).unwrap();
+    let record = list(&records, "").iter().find(|record| text(record, "/id") == many).unwrap();
+    let layer = node.store.root().join("overlay").join(text(record, "/layer")).join("diff");
+    for number in 0..4400 {
+        std::fs::write(layer.join(number.to_string()), "").unwrap();
+    }
+    disk.sync();
+
+    let growth = node.json(&["usage", "--since", "1d"]);
+    assert_adds_up(&growth);
+    let rows = found(&growth);
+    let grown = |row: &str| rows.get(row).map_or(0, |[before, after]| after - before);
+    let path = |path: &Path| format!("path {}", path.display());
+    for (row, mebibytes) in [
+        (path(&dumps.join("tuesday")), 30),
+        ("volume pgdata".to_owned(), 23),
+        (path(&spool), 12),
+        (path(&old), 9),
+    ] {
+        let change = grown(&row) as u64;
+        assert!((mebibytes * MIB - 100_000..mebibytes * MIB + 400_000).contains(&change), "{row}: {rows:#?}");
+    }
+    let elsewhere = grown("not_in_store") + grown("store_other");
+    assert!(elsewhere.abs() < 1 << 20, "{elsewhere}: {rows:#?}");
+    let shown = node.run(&["usage", "--since", "1d"]).expect_code(0).stdout;
+    let first = shown.lines().nth(3).unwrap();
+    assert!(first.starts_with(&format!("{}/tuesday ", dumps.display())), "{shown}");
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains(&format!(" explain {}/tuesday` shows what is in it.", dumps.display())),
+        "{shown}"
+    );
+    assert!(shown.contains("\nvolume pgdata "), "{shown}");
+
+    // The report: the same names; the container that took the inodes; the old store once, with what `du` says.
+    let report = node.json(&["report"]);
+    let objects = list(&report, "/changes/0/objects");
+    let names: Vec<_> = objects.iter().map(|object| text(object, "/name")).collect();
+    for name in
+        [format!("{}/tuesday", dumps.display()), "volume pgdata".to_owned(), old.display().to_string()]
+    {
+        assert!(names.contains(&name.as_str()), "{name}: {names:?}");
+    }
+    let causes = list(&report, "/verdict/causes");
+    let about_old: Vec<_> =
+        causes.iter().filter(|cause| cause.to_string().contains(old.to_str().unwrap())).collect();
+    assert_eq!(about_old.len(), 1, "{about_old:#?}");
+    assert_eq!(number(about_old[0], "/bytes"), crate::support::tree::du(&old), "{about_old:#?}");
+    let users = node.json(&["usage"]);
+    let most = list(&users, "/filesystems/0/inode_users").first().unwrap().clone();
+    assert!(text(&most, "/label").contains("many_web-0") && number(&most, "/inodes") >= 4400, "{most:#}");
+
+    // Metrics name the largest places by bytes and by inodes, as many as the configuration says.
+    node.scan();
+    let run = program::layersweep(["metrics", "--state-dir", node.state.to_str().unwrap()]);
+    let run = run.expect_code(0).stdout;
+    for label in
+        [r#"kind="volume",namespace="",name="pgdata""#, r#"kind="container",namespace="",name="web-0/many""#]
+    {
+        assert!(
+            run.lines().any(|line| line.starts_with("layersweep_place_inodes{") && line.contains(label)),
+            "{run}"
+        );
+    }
+    assert!(
+        run.contains(&format!(r#"kind="path",namespace="",name="{}/tuesday""#, dumps.display())),
+        "{run}"
+    );
+
+    // What is kept of a scan stays small.
+    let database = rusqlite::Connection::open(node.state.join("layersweep.db")).unwrap();
+    let largest: i64 =
+        database.query_row("SELECT max(length(summary)) FROM kept_scans", [], |row| row.get(0)).unwrap();
+    assert!(largest < 16 << 10, "{largest}");
 }

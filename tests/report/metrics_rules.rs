@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::support;
 use layersweep::app::metrics::{DatabaseState, MetricsData, Remembered};
 use layersweep::history::counters::{Counter, LastRun};
-use layersweep::history::figures::{BigImage, Figures, LeakFigures, StoreFigures};
+use layersweep::history::figures::{BigImage, Figures, LeakFigures, PlaceFigures, StoreFigures};
 use layersweep::history::runs::{self, OutcomeKind};
 use layersweep::model::{Filesystem, StoreId, StoreKind};
 use layersweep::policy::FreeFloor;
@@ -46,6 +46,7 @@ fn everything() -> MetricsData {
         leaks: vec![leak],
         outside: [("journal".to_owned(), 7)].into(),
         namespaces: [("kube-system".to_owned(), 8192)].into(),
+        places: vec![PlaceFigures { kind: "path".into(), name: "/srv".into(), ..PlaceFigures::default() }],
         ..Figures::default()
     };
     MetricsData {

@@ -97,9 +97,9 @@ fn moved_kubelet_has_both_places() {
     }
 }
 
-/// One file deep in a directory fills the disk: that file is named, not the directory, which also contains the store.
+/// Files deep in a directory fill the disk: they are named, not the directory, which also contains the store.
 #[test]
-fn largest_subdirectory_is_named() {
+fn places_are_named_at_their_depth() {
     if !store::require_tools() || !Fs::Ext4.require() {
         return;
     }
@@ -108,13 +108,22 @@ fn largest_subdirectory_is_named() {
     small::still(&root.join("var/lib/containers/storage")).unmount();
     write(&root.join("var/lib/app/data/fill"), 30);
     write(&root.join("var/lib/other"), 4);
-    // Two directories of the same size: neither is named instead of their parent.
+    // Two directories of the same size, and one of files that are too small to be named.
     write(&root.join("srv/a/1"), 5);
     write(&root.join("srv/b/2"), 5);
+    for number in 0..6 {
+        write(&root.join(format!("mail/box/{number}")), 1);
+    }
     disk.sync();
     let report = self::report(&["--sysroot"], root);
     let of = parts(&report);
-    for (path, mib) in [("/var/lib/app/data/fill", 30), ("/var", 4), ("/srv", 10)] {
+    for (path, mib) in [
+        ("/var/lib/app/data/fill", 30),
+        ("/var/lib/other", 4),
+        ("/srv/a/1", 5),
+        ("/srv/b/2", 5),
+        ("/mail/box", 6),
+    ] {
         assert!(is_about(of("directory", path), mib), "{path}: {}", of("directory", path));
     }
     let usage = program::layersweep(["usage", "--format", "json", "--sysroot", root.to_str().unwrap()]);
@@ -158,7 +167,7 @@ fn volumes_old_stores_and_hidden_data_are_named() {
     assert_eq!((text(pgdata, "/command/shows"), text(pgdata, "/kind")), (&*inspect, "volume"));
     assert!(text(cause(causes, Some(&old)), "/text").starts_with("another store"), "{causes:#?}");
     assert!(text(cause(causes, None), "/text").contains(&hidden), "{causes:#?}");
-    assert!(is_about(parts(&report)("store-other", volumes.to_str().unwrap()), 20), "{report:#}");
+    assert!(is_about(parts(&report)("volumes", volumes.to_str().unwrap()), 20), "{report:#}");
     let mut command = program::command();
     command.arg("usage").arg("--graphroot").arg(store.root());
     let usage = program::run(&mut command).expect_no_crash();
@@ -557,7 +566,7 @@ fn old_store_is_listed_once() {
         let causes = list(&report, "/verdict/causes").iter();
         let cause = causes.clone().find(|cause| cause["path"] == path).unwrap();
         assert!(number(cause, "/bytes").abs_diff(bytes) < 100_000, "{bytes}: {cause:#}");
-        let part = parts(&report)("directory", path);
+        let part = parts(&report)("other-store", path);
         assert!(part.abs_diff(bytes) < 100_000, "{part} {bytes}: {report:#}");
         let listed: u64 =
             causes.filter(|cause| text(cause, "/kind") == "other").map(|cause| number(cause, "/bytes")).sum();

@@ -1,51 +1,45 @@
 #!/bin/bash
-# fits.sh WORK LAYERSWEEP
-# Builds 15 images with shared layers, pushes them to a real registry, and pulls five into a graphroot below WORK. Then
-# asks `LAYERSWEEP fits` about the manifests of the other ten, pulls them, and prints the document of `fits`, with
-# the bytes that arrived on the filesystem.
+# fits.sh WORK LAYERSWEEP REPOSITORIES VERSIONS STRANGERS KIB
+# Pushes images of real files (`fits_images.py`) to a real registry, and pulls the first version of each repository into a
+# graphroot below WORK. Then asks `LAYERSWEEP fits` about the manifests of the others, pulls them one by one, and prints
+# the document of `fits` with the bytes that arrived: `arrived` in all, `arrivals` by image. `unnamed` is the document of
+# the same manifests without names.
 set -euo pipefail
-work=${1:?usage: fits.sh WORK LAYERSWEEP} program=${2:?}
+work=${1:?usage: fits.sh WORK LAYERSWEEP REPOSITORIES VERSIONS STRANGERS KIB} program=${2:?}
 # shellcheck source=tests/rigs/registry.sh
 . "$(dirname "$0")/registry.sh"
+rigs=$(cd "$(dirname "$0")" && pwd)
 elsewhere=$(mktemp -d)
 cd "$elsewhere"
 serve_registry "$elsewhere"
-configure_store maker.conf "$elsewhere/maker" "$elsewhere/maker-run"
 configure_store node.conf "$work/root" "$elsewhere/run"
-maker() { CONTAINERS_STORAGE_CONF=$elsewhere/maker.conf buildah "$@"; }
 node() { CONTAINERS_STORAGE_CONF=$elsewhere/node.conf podman "$@"; }
 
-# Text that gzip halves.
-text() { head -c 1000000 /dev/urandom | od -An -v -tx1 | tr -d ' '; }
-# layer PARENT NAME: commits an image with one more layer.
-layer() {
-    local container
-    container=$(maker from --quiet --pull-never "$1")
-    text >data
-    maker copy --quiet "$container" data "/$2" >/dev/null
-    maker commit --quiet --rm "$container" "$registry/by/$2:1" >/dev/null
-    maker push --quiet "$registry/by/$2:1"
-}
-layer scratch base-a
-layer scratch base-b
-for number in $(seq 1 13); do
-    base=$([ $((number % 2)) = 0 ] && echo base-a || echo base-b)
-    [ $((number % 5)) != 0 ] || base=image-$((number - 1))
-    layer "$registry/by/$base:1" "image-$number"
-done
-for name in base-a image-1 image-2 image-3 image-7; do node pull --quiet "$registry/by/$name:1" >/dev/null; done
-for name in base-b image-{4,5,6} image-{8..13}; do
-    curl -fs -H 'accept: application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json' \
-        "http://$registry/v2/by/$name/manifests/1" >"manifest-$name.json"
-done
-set +e
-"$program" --graphroot "$work/root" --state-dir "$elsewhere/state" fits --format json manifest-*.json >document.json
-code=$?
-set -e
+python3 "$rigs/fits_images.py" "$elsewhere/layout" "${@:3}" >images.txt
+while read -r image _; do
+    skopeo copy --quiet --dest-tls-verify=false "oci:$elsewhere/layout:$image" "docker://$registry/by/$image"
+done <images.txt
+while read -r image state; do
+    if [ "$state" = here ]; then node pull --quiet "$registry/by/$image" >/dev/null; continue; fi
+    skopeo inspect --raw --tls-verify=false "docker://$registry/by/$image" |
+        tee -a unnamed.json | jq -c --arg name "$registry/by/$image" '.name = $name' >>named.json
+done <images.txt
+ask() { "$program" --graphroot "$work/root" --state-dir "$elsewhere/state" fits --format json "$1" || code=$?; }
+code=0
+ask unnamed.json >unnamed-document.json
+code=0
+ask named.json >document.json
 used() { sync -f "$work"; stat -f -c '%b %f %S' "$work" | { read -r blocks free size; echo $(((blocks - free) * size)); }; }
-before=$(used)
-for name in base-b image-{4,5,6} image-{8..13}; do node pull --quiet "$registry/by/$name:1" >/dev/null; done
-jq --argjson arrived $(($(used) - before)) --argjson code $code '. + {$arrived, $code}' document.json
+first=$(used) before=$first
+while read -r image state; do
+    [ "$state" = new ] || continue
+    node pull --quiet "$registry/by/$image" >/dev/null
+    now=$(used)
+    echo $((now - before)) >>arrivals
+    before=$now
+done <images.txt
+jq --argjson arrived $((before - first)) --argjson code "$code" --slurpfile arrivals arrivals --slurpfile unnamed unnamed-document.json \
+    '. + {$arrived, $code, $arrivals, unnamed: $unnamed[0]}' document.json
 umount "$work/root/overlay" 2>/dev/null || true
 cd /
 rm -rf "$elsewhere"

@@ -4,10 +4,12 @@
 fleet.py REPORT DIRECTORY NODES [LAYERS]
 
 Every third document is one of `scan`, the others are of `report`. A few nodes are incomplete, have an older document
-too, or have an image in two stores. The same arguments make the same documents.
+too, or have an image in two stores. The same arguments in the same hour make the same documents: they are of the last 13
+hours.
 """
 
 import copy
+import datetime
 import hashlib
 import json
 import random
@@ -17,6 +19,7 @@ IMAGES = 400
 IMAGES_OF_A_NODE = 60
 CLASSES = [("orphan-layer-dir", "reclaim"), ("incomplete-layer", "reclaim"), ("lease-without-expiry", "report")]
 GIB = 1 << 30
+START = datetime.datetime.now(datetime.timezone.utc).replace(minute=0, second=0) - datetime.timedelta(hours=12)
 
 
 def digest(text):
@@ -54,8 +57,8 @@ def node_of(number, report, chance):
     report = copy.deepcopy(report)
     scan = report["scan"]
     store = scan["stores"][0]
-    hour, minute = 10 + number // 60 % 10, number % 60
-    time = f"2026-11-26T{hour:02}:{minute:02}:{chance.randrange(60):02}.{chance.randrange(10**9):09}Z"
+    minutes = datetime.timedelta(minutes=number % 600, seconds=chance.randrange(60))
+    time = f"{START + minutes:%Y-%m-%dT%H:%M:%S}.{chance.randrange(10**9):09}Z"
     numbers = chance.sample(range(IMAGES), IMAGES_OF_A_NODE)
     if number % 11 == 0:
         numbers.append(numbers[0])
@@ -108,7 +111,7 @@ def main():
         write(f"node-{number}", node_of(number, report, random.Random(number)))
         if number % 40 == 7:
             older = node_of(number, report, random.Random(-number))
-            older["generated_at"] = "2026-11-25T00:00:00Z"
+            older["generated_at"] = f"{START - datetime.timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}"
             write(f"node-{number}-older", older)
 
 

@@ -19,7 +19,7 @@ serve_registry() {
     docker-registry serve "$1/registry.yml" >"$1/registry.log" 2>&1 &
     trap 'kill %1; umount /var/lib/containers || umount --lazy /var/lib/containers' EXIT
     export CONTAINERS_REGISTRIES_CONF=$1/registries.conf
-    for _ in $(seq 100); do curl -fs "http://$registry/v2/" >/dev/null && break; sleep 0.1; done
+    for _ in $(seq 600); do curl -fs "http://$registry/v2/" >/dev/null && break; sleep 0.1; done
 }
 
 # configure_store FILE GRAPHROOT RUNROOT

@@ -11,7 +11,6 @@ use crate::model::text::names::names;
 pub(super) const AS_ROOT: &str = "run as root, or with CAP_DAC_READ_SEARCH";
 
 names! {
-    /// Severity of the finding.
     Status {
         /// No problem was found.
         Ok = "ok",

@@ -31,7 +31,6 @@ pub(super) fn files(node: &Node<'_>) -> Vec<Check> {
     checks
 }
 
-/// Checks the declared set of images.
 pub(super) fn references(node: &Node<'_>) -> Vec<Check> {
     let Some(file) = node.config.references_file.as_deref() else { return Vec::new() };
     let set = match expected_images::read(&node.stores.sysroot, file) {

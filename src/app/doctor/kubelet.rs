@@ -36,8 +36,11 @@ pub(super) fn files(node: &Node<'_>) -> Vec<Check> {
         let message = format!("{why}; it is ignored here, and the kubelet may not start with it");
         checks.push(Check::warning(path, message, "fix the kubelet's setting"));
     }
-    let files = kubelet.configs_in_effect().chain(&kubelet.running);
-    let files: Vec<_> = files.map(|file| file.path.display().to_string()).collect();
+    let files: Vec<_> = kubelet
+        .configs_in_effect()
+        .chain(&kubelet.running)
+        .map(|file| file.path.display().to_string())
+        .collect();
     checks.push(if files.is_empty() {
         Check::ok("", "no kubelet configuration file, only flags")
     } else {
@@ -61,7 +64,6 @@ pub(super) fn settings<'a>(node: &Node<'a>) -> Option<CheckedSettings<'a>> {
     })
 }
 
-/// Returns the filesystems with images that the kubelet collects.
 fn disks(node: &Node<'_>, scan: &Scan) -> Vec<Disk> {
     let inventory = &scan.inventory;
     let mut filesystems: Vec<FilesystemIx> = Vec::new();

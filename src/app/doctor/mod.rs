@@ -26,7 +26,6 @@ use crate::services::request::Request;
 pub use check::{Check, Status};
 use node::Node;
 
-/// Name of a check, and the function that runs it.
 type CheckRow = (&'static str, fn(&Node<'_>) -> Vec<Check>);
 
 /// All checks, in the order of the output. `docs/doctor.md` describes each of them.
@@ -68,11 +67,9 @@ const CHECKS: [CheckRow; 35] = [
     ("hold", timers::holds),
 ];
 
-/// Results of all checks.
 #[derive(Debug)]
 pub struct Findings {
     pub checks: Vec<Check>,
-    /// Everything could be read.
     pub complete: bool,
 }
 

@@ -55,12 +55,10 @@ type TimerRead = Result<Timer, (PathBuf, io::Error)>;
 /// Maximum number of runs that are read.
 const RUNS: usize = 200;
 
-/// Results of asking the runtimes.
 #[derive(Default)]
 pub(super) struct RuntimeChecks {
     pub(super) sockets: Vec<Check>,
     pub(super) chosen: Vec<Check>,
-    /// Store of the node's runtime, if known.
     pub(super) store: Option<StoreIx>,
 }
 

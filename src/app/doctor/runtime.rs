@@ -13,7 +13,6 @@ use crate::services::crio::{self, StartAdvice};
 use crate::services::runtime::{choose, hint};
 use crate::services::via;
 
-/// Asks the node's runtimes.
 pub(super) fn ask(node: &Node<'_>) -> RuntimeChecks {
     let not_asked = if node.is_foreign() {
         Some("not asked: this is another node's disk (--sysroot)")

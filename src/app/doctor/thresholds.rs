@@ -23,13 +23,11 @@ const MARGIN: f64 = 5.0;
 #[derive(Debug)]
 struct Threshold {
     percent: f64,
-    /// Name of the threshold in messages.
     words: String,
     /// Status of the check if this threshold is reached before one that should be lower.
     status: Status,
 }
 
-/// Checks that the kubelet would start with its settings.
 pub(super) fn validity(settings: &CheckedSettings<'_>) -> Vec<Check> {
     let KubeletThresholds { image_high: high, image_low: low, min_age: min, max_age: max, .. } =
         &settings.kubelet;
@@ -89,9 +87,10 @@ pub(super) fn dropped(settings: &CheckedSettings<'_>) -> Vec<Check> {
         let remedy = "set them all in evictionHard, or set mergeDefaultEvictionSettings: true";
         return vec![Check::warning(hard.source(), message, remedy)];
     }
-    let signals = [IMAGEFS, NODEFS, IMAGEFS_INODES, NODEFS_INODES].into_iter();
-    let signals: Vec<_> =
-        signals.filter_map(|signal| Some(format!("{signal}<{}", hard.value.get(signal)?))).collect();
+    let signals: Vec<_> = [IMAGEFS, NODEFS, IMAGEFS_INODES, NODEFS_INODES]
+        .into_iter()
+        .filter_map(|signal| Some(format!("{signal}<{}", hard.value.get(signal)?)))
+        .collect();
     vec![if signals.is_empty() {
         Check::note(hard.source(), "no hard eviction threshold for full disks is set")
     } else {
@@ -99,7 +98,6 @@ pub(super) fn dropped(settings: &CheckedSettings<'_>) -> Vec<Check> {
     }]
 }
 
-/// Compares collection by age of the kubelet and of layersweep.
 pub(super) fn age(settings: &CheckedSettings<'_>) -> Vec<Check> {
     let kubelet_age = &settings.kubelet.max_age;
     if kubelet_age.value.is_zero() || kubelet_age.value.is_negative() {
@@ -167,12 +165,10 @@ fn well_below(percent: f64) -> f64 {
     (percent - MARGIN).floor().clamp(2.0, 95.0)
 }
 
-/// Returns the remedy that lowers layersweep's threshold.
 fn lower_high_percent(below: f64) -> String {
     format!("set images.high_percent to {} or less", well_below(below))
 }
 
-/// Compares the kubelet's image collection with its eviction.
 pub(super) fn order(settings: &CheckedSettings<'_>) -> Vec<Check> {
     settings.disks.iter().map(|disk| order_on(settings, disk)).collect()
 }
@@ -231,7 +227,6 @@ fn order_on(settings: &CheckedSettings<'_>, disk: &Disk) -> Check {
     )
 }
 
-/// Compares layersweep's thresholds with image collection and eviction.
 pub(super) fn our_bytes(settings: &CheckedSettings<'_>) -> Vec<Check> {
     settings.disks.iter().map(|disk| our_bytes_on(settings, disk)).collect()
 }

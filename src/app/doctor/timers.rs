@@ -91,8 +91,10 @@ fn gc_off(node: &Node<'_>, message: &str, remedy: &str) -> Check {
 pub(super) fn holds(node: &Node<'_>) -> Vec<Check> {
     let Ok(timer) = node.gc_timer() else { return Vec::new() };
     let checks = timers::holds(&node.stores.sysroot).into_iter().map(|(path, since)| {
-        let since = since.and_then(|since| Timestamp::try_from(since).ok());
-        let since = since.map(|since| format!(" since {since:.0}")).unwrap_or_default();
+        let since = since
+            .and_then(|since| Timestamp::try_from(since).ok())
+            .map(|since| format!(" since {since:.0}"))
+            .unwrap_or_default();
         let message = format!("has held deletion back{since}");
         if timer.state == TimerState::Enabled {
             Check::warning(&path, message, format!("rm {}", path.display()))
@@ -103,7 +105,6 @@ pub(super) fn holds(node: &Node<'_>) -> Vec<Check> {
     checks.collect()
 }
 
-/// Checks that an enabled timer has elapsed recently.
 fn pace(node: &Node<'_>, unit: &str, timer: &Timer) -> Check {
     if node.is_foreign() {
         return Check::ok(unit, "enabled");

@@ -12,11 +12,8 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::model::text::display::shell_word;
 
-/// Maximum size of a document.
 const DOCUMENT_MIB: u64 = 256;
-/// First bytes of a file that gzip made.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
-/// Size of the buffer for reading.
 const BUFFER: usize = 1 << 18;
 
 /// Position of a document. The number of its file is that on the command line.
@@ -27,7 +24,6 @@ pub(super) struct Position {
     pub(super) line: u64,
 }
 
-/// A named file that can be read several times.
 #[derive(Debug)]
 pub(super) struct Source {
     path: PathBuf,
@@ -146,7 +142,6 @@ impl Iterator for Documents<'_> {
 type Document = (u64, Result<Vec<u8>, String>);
 
 impl Open {
-    /// Reads up to the next line that begins a document.
     fn document(&mut self, max_bytes: u64) -> io::Result<Option<Document>> {
         let mut text = Vec::new();
         let mut first_line = 0;

@@ -18,10 +18,8 @@ use crate::model::documents::reader::NodeDocument;
 use crate::services::error::Error;
 use documents::{Documents, Position, Source};
 
-/// Maximum number of listed documents that could not be read.
 const LISTED_PROBLEMS: usize = 100;
 
-/// Result of a merge.
 #[derive(Debug)]
 pub struct Merged {
     pub fleet: Fleet,
@@ -29,11 +27,8 @@ pub struct Merged {
     pub documents: u64,
     /// Documents that do not count because a newer one is of the same node.
     pub older: u64,
-    /// Nodes with such documents.
     pub nodes_with_older: u64,
-    /// Number of documents that could not be read.
     pub unread: u64,
-    /// The first of them.
     pub problems: Vec<UnreadDocument>,
 }
 
@@ -54,22 +49,22 @@ pub struct UnreadDocument {
 pub fn merge(files: &[PathBuf]) -> Result<Merged, Error> {
     let sources: Vec<_> =
         files.iter().map(|path| Source::new(path).map_err(|error| error.to_string())).collect();
-    let mut round = Round::read(files, &sources, HashSet::new());
+    let now = Timestamp::now();
+    let mut round = Round::read(files, &sources, HashSet::new(), now);
     let older = std::mem::take(&mut round.older);
     let nodes_with_older = round.nodes_with_older.len() as u64;
     let older_count = older.len() as u64;
     if !older.is_empty() {
-        round = Round::read(files, &sources, older);
+        round = Round::read(files, &sources, older, now);
     }
-    let problems = round
+    let problems: Vec<_> = round
         .problems
         .into_iter()
-        .map(|(position, reason)| UnreadDocument { place: place(files, position), reason });
-    let problems: Vec<_> = problems.collect();
-    let fleet = round.sums.finish(Timestamp::now());
+        .map(|(position, reason)| UnreadDocument { place: place(files, position), reason })
+        .collect();
+    let fleet = round.sums.finish();
     if fleet.nodes.count == 0 {
-        let first = problems.first();
-        let first = first.map(|problem| format!(": {}: {}", problem.place, problem.reason));
+        let first = problems.first().map(|problem| format!(": {}: {}", problem.place, problem.reason));
         return Err(Error::failed(format!(
             "no document of a node could be read{}",
             first.unwrap_or_default()
@@ -86,7 +81,6 @@ pub fn merge(files: &[PathBuf]) -> Result<Merged, Error> {
     })
 }
 
-/// Formats the position of a document.
 fn place(files: &[PathBuf], position: Position) -> String {
     let file = files.get(position.file).map_or("".into(), |path| path.to_string_lossy());
     match (&*file, position.line) {
@@ -98,14 +92,12 @@ fn place(files: &[PathBuf], position: Position) -> String {
 }
 
 /// One reading of all files.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Round {
     sums: FleetSums,
     documents: u64,
     unread: u64,
-    /// The first documents that could not be read.
     problems: BTreeMap<Position, String>,
-    /// Time and position of the newest document of each node.
     newest: HashMap<Box<str>, (Timestamp, Position)>,
     older: HashSet<Position>,
     nodes_with_older: HashSet<Box<str>>,
@@ -113,8 +105,21 @@ struct Round {
 
 impl Round {
     /// Reads all documents except `skipped`, as many at a time as there are processors.
-    fn read(files: &[PathBuf], sources: &[Result<Source, String>], skipped: HashSet<Position>) -> Self {
-        let round = Mutex::new(Self::default());
+    fn read(
+        files: &[PathBuf],
+        sources: &[Result<Source, String>],
+        skipped: HashSet<Position>,
+        now: Timestamp,
+    ) -> Self {
+        let round = Mutex::new(Self {
+            sums: FleetSums::new(now),
+            documents: 0,
+            unread: 0,
+            problems: BTreeMap::new(),
+            newest: HashMap::new(),
+            older: HashSet::new(),
+            nodes_with_older: HashSet::new(),
+        });
         let locked = || round.lock().unwrap_or_else(PoisonError::into_inner);
         Documents::new(sources).par_bridge().for_each(|(position, text)| {
             let document = match &text {
@@ -160,8 +165,10 @@ impl Round {
 /// Returns the name of a node whose document has none: that of the file without its ending, with the line if it is not
 /// the first.
 fn nameless(files: &[PathBuf], position: Position) -> String {
-    let stem = files.get(position.file).and_then(|file| file.file_stem());
-    let stem = stem.map_or_else(|| "-".into(), |stem| stem.to_string_lossy().into_owned());
+    let stem = files
+        .get(position.file)
+        .and_then(|file| file.file_stem())
+        .map_or_else(|| "-".into(), |stem| stem.to_string_lossy().into_owned());
     match position.line {
         0 | 1 => stem,
         line => format!("{stem}:{line}"),

@@ -26,7 +26,6 @@ use crate::stores::Scan;
 use crate::sys::stop::is_requested;
 
 impl Gc<'_> {
-    /// Carries out a plan, and records it.
     pub(super) fn carry_out(
         &self,
         planned: &GcResult,
@@ -86,7 +85,8 @@ impl Gc<'_> {
         let exit = Self::exit(kind, scanned);
         let exit = recorder.end(&outcome, kind, &events, &scan.inventory, exit);
         let result = self.unexecuted(outcome.plan.clone());
-        let (outside, inode_uses) = self.outside(&outcome.plan, &scan, work);
+        let stopped = self.stopped(&outcome.plan, &scan);
+        let (outside, inode_uses) = self.outside(&outcome.plan, &scan, work, &stopped);
         Ok(GcResult {
             policy,
             targets,
@@ -99,7 +99,7 @@ impl Gc<'_> {
             absent: work.named.absent.clone(),
             outside,
             inode_uses,
-            stopped_use: self.stopped_use(&outcome.plan, &scan),
+            stopped,
             before: outcome.before.clone(),
             outcome: Some(outcome),
             ..result
@@ -117,7 +117,7 @@ impl Gc<'_> {
         deleter: &mut Deleter,
         earlier_parts: &mut Vec<Plan>,
     ) -> Result<Plan, PreconditionError> {
-        let Work { editors, config, stores, named, containers, leaks, .. } = work;
+        let Work { editors, config, stores, named, containers, leaks, facts, .. } = work;
         if let Ok(Some(leaks)) = leaks {
             let steps = leaks.steps(&scan.inventory);
             let plan = execute::leaks::run(run, &steps, editors, config.leaks.min_age);
@@ -132,7 +132,9 @@ impl Gc<'_> {
             earlier_parts.push(plan);
         }
         let mut remover = deleter.remover(editors);
-        let mut plan = images::run(run, scan, context, self.task(&named.images), &mut remover)?;
+        // The earlier parts may have changed the facts.
+        let planned = facts.as_ref().filter(|_| earlier_parts.is_empty());
+        let mut plan = images::run(run, scan, context, self.task(&named.images), &mut remover, planned)?;
         self.forget_left_out(&mut plan);
         Ok(plan)
     }

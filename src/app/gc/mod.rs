@@ -11,11 +11,11 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 
 use super::report::thresholds;
-use super::rm::{self, Named};
+use super::rm::{self, NamedImages};
 use crate::config::{Config, Via};
-use crate::execute::PreconditionError;
 use crate::execute::by_store::Way;
 use crate::execute::editors::Editors;
+use crate::execute::{ImageFacts, PreconditionError};
 use crate::history::runs::{Command, Event};
 use crate::model::deletion::outcome::{Outcome, OutcomeKind};
 use crate::model::deletion::plan::{FilesystemPlan, PassEnd, Phase, Plan, Problem, TargetKind, freed_on};
@@ -30,7 +30,7 @@ use crate::policy::space::Targets;
 use crate::policy::thresholds::DiskThreshold;
 use crate::policy::{Policy, PolicyKind};
 use crate::services::containers::Containers;
-use crate::services::diagnosis::{self, CauseGroup, CauseKind, Disk, StoppedHolders, StoppedUse};
+use crate::services::diagnosis::{self, CauseGroup, CauseKind, Disk, StoppedHolders};
 use crate::services::error::{Error, Exit};
 use crate::services::gc_request::{GcRequest, Only, Selection};
 use crate::services::observer::Observer;
@@ -45,7 +45,6 @@ use crate::services::via::Deleter;
 use crate::stores::{self, Scan};
 use crate::sys::stop::is_requested;
 
-/// A plan, or the result of a run.
 #[derive(Debug)]
 pub struct GcResult {
     pub command: Command,
@@ -67,7 +66,6 @@ pub struct GcResult {
     pub targets: Targets,
     /// Bytes that the kubelet's algorithm expects to free; `None` for policy `exact`.
     pub believed_bytes: Option<u64>,
-    /// Comparison of both policies, in a dry run of policy `kubelet`.
     pub comparison: Option<Comparison>,
     pub events: Vec<Event>,
     pub findings: Vec<Finding>,
@@ -77,8 +75,8 @@ pub struct GcResult {
     pub outside: Vec<Outside>,
     /// Use of the inodes of filesystems that are still short of them.
     pub inode_uses: Vec<InodeUse>,
-    /// Images that only stopped containers use, if a target was not reached.
-    pub stopped_use: Option<StoppedUse>,
+    /// Stopped containers, if a target was not reached.
+    pub stopped: StoppedHolders,
     /// Named images of the plan that were never pulled, so that no registry may have them: store and id.
     pub never_pulled: HashSet<(StoreId, String)>,
     /// Lines of a list of `rm` that name no image of this node.
@@ -118,7 +116,6 @@ pub struct Planned {
     deleter: Deleter,
 }
 
-/// Input of a plan and of the run that carries it out.
 #[derive(Debug)]
 struct Work {
     scanned: ScanResult,
@@ -126,16 +123,17 @@ struct Work {
     config: Config,
     stores: stores::ScanRequest,
     /// The images that `rm` names.
-    named: Named,
+    named: NamedImages,
     /// Refusal for the stores of a runtime that should answer and does not.
     refused: Option<Plan>,
     containers: Option<(Containers, Plan)>,
     /// `Err`: the reason for which no leak may be deleted.
     leaks: Result<Option<LeakPlan>, String>,
+    /// The facts about the images that the plan is made of; `None` if they may have changed since.
+    facts: Option<ImageFacts>,
     resumed: Resumed,
 }
 
-/// One run of `gc` or `rm`.
 #[derive(Debug)]
 pub struct Gc<'a> {
     gc_request: GcRequest<'a>,
@@ -147,7 +145,6 @@ pub struct Gc<'a> {
     via: Via,
     /// Failures to synchronise filesystems before the first measurement; `None` until that was done.
     sync_findings: Option<Vec<Finding>>,
-    /// See [`GcResult::resumed`].
     resumed: usize,
 }
 
@@ -196,6 +193,8 @@ impl<'a> Gc<'a> {
         let was_locked = self.command_run.is_locked();
         self.command_run.lock(self.gc_request.request)?;
         if !was_locked {
+            // A person was asked, which takes time.
+            work.facts = None;
             let begun = &work.scanned.state.begun;
             work.resumed = store_editing::finish_killed_runs(self.gc_request.request, &work.editors, begun);
             self.resumed += work.resumed.objects;
@@ -225,7 +224,6 @@ impl<'a> Gc<'a> {
         }
     }
 
-    /// The result for a plan that is not carried out.
     fn unexecuted(&self, plan: Plan) -> GcResult {
         GcResult {
             command: self.command_run.command,
@@ -245,7 +243,7 @@ impl<'a> Gc<'a> {
             hints: Vec::new(),
             outside: Vec::new(),
             inode_uses: Vec::new(),
-            stopped_use: None,
+            stopped: StoppedHolders::default(),
             never_pulled: HashSet::new(),
             absent: Vec::new(),
             at: Timestamp::now(),
@@ -254,7 +252,6 @@ impl<'a> Gc<'a> {
         }
     }
 
-    /// Returns true if it has finished deletions of an interrupted run.
     pub fn has_resumed(&self) -> bool {
         self.resumed > 0
     }
@@ -284,7 +281,7 @@ impl<'a> Gc<'a> {
         }
     }
 
-    fn hints(&self, plan: &Plan, scan: &Scan, named: &Named) -> Vec<String> {
+    fn hints(&self, plan: &Plan, scan: &Scan, named: &NamedImages) -> Vec<String> {
         if self.gc_request.is_gc() {
             Vec::new()
         } else {
@@ -305,20 +302,26 @@ impl<'a> Gc<'a> {
         findings
     }
 
-    /// Returns the images that only stopped containers use, if a target is missed. `scan`: as [`reach::mark`] has left it.
+    /// Returns the stopped containers if a target is missed. `scan`: as [`reach::mark`] has left it.
     ///
     /// [`reach::mark`]: crate::services::reach::mark
-    fn stopped_use(&self, plan: &Plan, scan: &Scan) -> Option<StoppedUse> {
+    fn stopped(&self, plan: &Plan, scan: &Scan) -> StoppedHolders {
         let is_missed = self.gc_request.is_gc() && plan.outcome == OutcomeKind::NotReached;
-        (is_missed && !is_requested()).then(|| StoppedHolders::find(scan).of_run(scan)).flatten()
+        if is_missed && !is_requested() { StoppedHolders::find(scan) } else { StoppedHolders::default() }
     }
 
     /// Usage of the filesystems that are still too full after this plan, and what else can be deleted there; and the use of
     /// inodes where these are missing.
-    fn outside(&self, plan: &Plan, scan: &Scan, work: &Work) -> (Vec<Outside>, Vec<InodeUse>) {
+    fn outside(
+        &self,
+        plan: &Plan,
+        scan: &Scan,
+        work: &Work,
+        stopped: &StoppedHolders,
+    ) -> (Vec<Outside>, Vec<InodeUse>) {
         let filesystems = plan.filesystems.iter();
-        let above_threshold = filesystems.filter(|plan| plan.started.any() && plan.end != PassEnd::Reached);
-        let above_threshold: Vec<_> = above_threshold.collect();
+        let above_threshold: Vec<_> =
+            filesystems.filter(|plan| plan.started.any() && plan.end != PassEnd::Reached).collect();
         let is_missed = self.gc_request.is_gc() && plan.outcome == OutcomeKind::NotReached;
         if !is_missed || above_threshold.is_empty() || is_requested() {
             return (Vec::new(), Vec::new());
@@ -336,6 +339,7 @@ impl<'a> Gc<'a> {
         let context = diagnosis::Context {
             scan,
             other_users: &other_users,
+            stopped,
             ages: &work.scanned.ages,
             divided: &[],
             leaks: &leaks,

@@ -2,7 +2,7 @@
 
 use super::{Gc, Planned, Work, refuse_part, stores_with_ways, without};
 use crate::app::gc::GcResult;
-use crate::app::rm::{self, Named};
+use crate::app::rm::{self, NamedImages};
 use crate::config::Via;
 use crate::execute::by_store::Way;
 use crate::execute::editors::Editors;
@@ -39,7 +39,6 @@ struct ImagesThen<'a> {
     freed_before: Vec<Gain>,
 }
 
-/// The plan of leaks, containers and images.
 struct WholePlan {
     plan: Plan,
     /// Bytes that the kubelet's algorithm expects to free; `None` for policy `exact`.
@@ -95,17 +94,18 @@ impl Gc<'_> {
         }
         self.warn_of_inodes(&result, &mut work.scanned.scan);
         let scan = &work.scanned.scan;
+        let scan_then = work.containers.as_ref().map(|(_, plan)| without(scan, plan));
+        result.stopped = self.stopped(&result.plan, scan_then.as_ref().unwrap_or(scan));
         if self.gc_request.dry_run {
             let (request, config) = (self.gc_request.request, &work.config);
             let of_runtime = result.stores_by(&Way::Cri);
             by_hand::advise(&mut result.plan, request, config, scan, &of_runtime);
             result.hints = self.hints(&result.plan, scan, &work.named);
-            (result.outside, result.inode_uses) = self.outside(&result.plan, scan, &work);
+            (result.outside, result.inode_uses) = self.outside(&result.plan, scan, &work, &result.stopped);
         }
-        let scan_then = work.containers.as_ref().map(|(_, plan)| without(scan, plan));
-        result.stopped_use = self.stopped_use(&result.plan, scan_then.as_ref().unwrap_or(scan));
         result.findings = self.findings(&work.scanned);
         result.exit = Self::exit(result.plan.outcome, &work.scanned);
+        work.facts = Some(facts);
         Ok(Planned { result, is_unfinished, work, deleter })
     }
 
@@ -166,7 +166,7 @@ impl Gc<'_> {
             policy_context::warn_unmatched_references(self.command_run.observer, &config, inventory);
         }
         let named = match selection {
-            Selection::Gc { .. } => Named::default(),
+            Selection::Gc { .. } => NamedImages::default(),
             Selection::Rm { references, listed, all_tags } => {
                 let named = rm::named(&scanned.scan, references, listed, *all_tags);
                 named.map_err(|error| if resumed.objects > 0 { error.hint(
@@ -189,7 +189,7 @@ impl Gc<'_> {
             }
             (None, _) => None,
         };
-        Ok(Work { scanned, editors, config, stores, named, refused, containers, leaks, resumed })
+        Ok(Work { scanned, editors, config, stores, named, refused, containers, leaks, facts: None, resumed })
     }
 
     fn scan(&self) -> Result<ScanResult, Error> {

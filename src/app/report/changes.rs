@@ -14,6 +14,7 @@ use crate::model::text::display::bytes;
 use crate::services::database::Database;
 use crate::services::error::Error;
 use crate::services::kept_scans;
+use crate::services::request::Request;
 use crate::stores::Scan;
 
 /// Age of the second scan that the present one is compared with.
@@ -39,25 +40,30 @@ pub struct Changes {
     pub stores_change_bytes: i64,
     /// Change of the bytes outside the stores: the difference of the two.
     pub outside_change_bytes: i64,
-    /// Objects of the stores whose bytes changed most, the largest change first.
+    /// Objects of the stores, and directories and files outside, whose bytes changed most, the largest change first.
     pub objects: Vec<ObjectChange>,
 }
 
-/// Change of an object in a store.
+/// Change of an object in a store, or of a path outside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ObjectChangeDoc"))]
 pub struct ObjectChange {
-    /// Kind and name: `images of quay.io/app`, `container web-0/app of namespace shop`.
+    /// Kind and name: `images of quay.io/app`, `container web-0/app of namespace shop`, `volume db`, `/srv/dump`.
     pub name: String,
+    /// True for bytes in a store.
+    pub in_store: bool,
     /// Change of its bytes, as in `layersweep usage --since`.
     pub change_bytes: i64,
 }
 
 impl Changes {
-    /// Returns the change as a clause.
     #[must_use]
     pub fn clause(&self) -> String {
-        let outside = (self.outside_change_bytes, "outside the stores");
+        let outside = self.objects.iter().filter(|object| !object.in_store);
+        let outside_named = outside.map(|object| object.change_bytes).reduce(i64::saturating_add);
+        let word =
+            if outside_named.is_some() { "elsewhere outside the stores" } else { "outside the stores" };
+        let outside = (self.outside_change_bytes.saturating_sub(outside_named.unwrap_or(0)), word);
         let objects = self.objects.iter().map(|object| (object.change_bytes, object.name.as_str()));
         let mut named: Vec<_> = std::iter::once(outside).chain(objects).collect();
         named.retain(|(change, _)| change.unsigned_abs() >= LEAST);
@@ -75,13 +81,19 @@ fn signed(change: i64) -> String {
 
 /// Compares a scan with the newest kept scan, and with the newest that is a day older. Returns nothing if no scan is
 /// kept.
-pub(super) fn changes(database: &Database, scan: &Scan) -> Result<Vec<Changes>, Error> {
+pub(super) fn changes(request: &Request, database: &Database, scan: &Scan) -> Result<Vec<Changes>, Error> {
     let kept = database.read(history::all)?;
-    let mut now = ComparedScan { id: "now".into(), taken_at: scan.taken_at, summary: kept_scans::of(scan) };
+    let summary = kept_scans::of(request, scan);
+    let mut now = ComparedScan { id: "now".into(), taken_at: scan.taken_at, summary };
     let mut changes = Vec::new();
     for kept in compared(&kept, scan.taken_at) {
         // An unreadable summary is that of one scan; the report has the others.
-        let Ok(before) = database.read(|connection| history::load(connection, kept)) else { continue };
+        let before = database.read(|connection| history::load(connection, kept));
+        let Ok(mut before) = before else { continue };
+        // A store that this scan did not read has not shrunk.
+        if request.names_stores {
+            before.summary.retain_common(&now.summary);
+        }
         let compared = ScanComparison { before, after: now };
         let grown = compared.growth(GroupBy::Container);
         changes.extend(scan.inventory.filesystems.iter().filter_map(|filesystem| {
@@ -104,10 +116,9 @@ fn compared(kept: &[KeptScan], now: Timestamp) -> Vec<&KeptScan> {
 /// Returns the change of a filesystem. `mount` is its mount point here.
 fn of_filesystem(before: &ComparedScan, grown: &FilesystemGrowth, mount: &Path) -> Changes {
     let used_change_bytes = grown.used.change_bytes;
-    let (outside, in_stores): (Vec<_>, Vec<_>) =
-        grown.rows.iter().partition(|row| row.kind == GrowthKind::Outside);
-    let outside_change_bytes = outside.first().map_or(0, |row| row.change_bytes);
-    let objects = in_stores.into_iter().filter_map(object);
+    let outside = grown.rows.iter().filter(|row| row.kind.is_outside());
+    let outside_change_bytes = outside.fold(0, |sum: i64, row| sum.saturating_add(row.change_bytes));
+    let objects = grown.rows.iter().filter_map(object);
     let mut objects: Vec<_> = objects.filter(|object| object.change_bytes.unsigned_abs() >= LEAST).collect();
     objects.sort_by_key(|object| Reverse(object.change_bytes.unsigned_abs()));
     objects.truncate(MOST);
@@ -124,20 +135,27 @@ fn of_filesystem(before: &ComparedScan, grown: &FilesystemGrowth, mount: &Path) 
 
 /// Returns the change of a row; `None` for the remainder.
 fn object(row: &GrowthRow) -> Option<ObjectChange> {
-    let name = match (row.kind, row.name.as_deref(), &row.namespace) {
-        (GrowthKind::Container, Some(name), Some(namespace)) => {
-            format!("container {name} of namespace {namespace}")
+    let name = match (row.kind, row.name.as_deref()) {
+        (GrowthKind::Container, name) => {
+            format!("container {}", of_namespace(row, name.unwrap_or_default()))
         }
-        (GrowthKind::Container, name, _) => format!("container {}", name.unwrap_or_default()),
-        (GrowthKind::Images, None, _) => "images without a name".to_owned(),
-        (GrowthKind::Images, Some(name), _) => format!("images of {name}"),
+        (GrowthKind::Images, None) => "images without a name".to_owned(),
+        (GrowthKind::Images, Some(name)) => format!("images of {name}"),
         (GrowthKind::BuildCache, ..) => "build cache".to_owned(),
         (GrowthKind::Leaks, ..) => "leaks".to_owned(),
         (GrowthKind::Metadata, ..) => "store metadata".to_owned(),
         (GrowthKind::Other, ..) => "other files in stores".to_owned(),
+        (GrowthKind::Volume, Some(name)) => format!("volume {name}"),
+        (GrowthKind::PodLog, Some(name)) => format!("log of pod {}", of_namespace(row, name)),
+        (GrowthKind::PodVolume, Some(name)) => format!("volume of pod {}", of_namespace(row, name)),
+        (GrowthKind::Path, Some(path)) => path.to_owned(),
         _ => return None,
     };
-    Some(ObjectChange { name, change_bytes: row.change_bytes })
+    Some(ObjectChange { name, in_store: !row.kind.is_outside(), change_bytes: row.change_bytes })
+}
+
+fn of_namespace(row: &GrowthRow, name: &str) -> String {
+    row.namespace.iter().fold(name.to_owned(), |name, namespace| format!("{name} of namespace {namespace}"))
 }
 
 #[cfg(test)]
@@ -156,6 +174,7 @@ mod tests {
                 kind,
                 name: Some(name.to_owned()).filter(|name| !name.is_empty()),
                 namespace: namespace.map(str::to_owned),
+                path: None,
                 image: None,
                 before_bytes,
                 after_bytes,
@@ -168,7 +187,8 @@ mod tests {
             used: BytesChange::new(500 * MIB, 1091 * MIB),
             bytes_per_day: None,
             rows: vec![
-                row(GrowthKind::Outside, "", None, [400, 901]),
+                row(GrowthKind::Path, "/srv/dump", None, [0, 480]),
+                row(GrowthKind::Outside, "", None, [400, 421]),
                 row(GrowthKind::Images, "quay.io/c", None, [0, 120]),
                 row(GrowthKind::Container, "web-0/app", Some("shop"), [0, 10]),
                 row(GrowthKind::Images, "", None, [60, 60]),
@@ -183,8 +203,8 @@ mod tests {
         assert_eq!((changes.stores_change_bytes, &*changes.filesystem), (90 << 20, "/mnt/x"));
         assert_eq!(
             changes.clause(),
-            "+591.0 MiB used: +501.0 MiB outside the stores, +120.0 MiB images of quay.io/c, -40.0 MiB images of \
-             quay.io/b, +10.0 MiB container web-0/app of namespace shop"
+            "+591.0 MiB used: +480.0 MiB /srv/dump, +120.0 MiB images of quay.io/c, -40.0 MiB images of quay.io/b, \
+             +21.0 MiB elsewhere outside the stores, +10.0 MiB container web-0/app of namespace shop"
         );
     }
 }

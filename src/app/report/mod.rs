@@ -16,7 +16,7 @@ use crate::history::usage;
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::forecast::Forecast;
 use crate::services::database::Database;
-use crate::services::diagnosis::{self, Advice, Cause, Disk};
+use crate::services::diagnosis::{self, Advice, Cause, Disk, StoppedHolders};
 use crate::services::error::{Error, Exit};
 use crate::services::forecast;
 use crate::services::observer::Observer;
@@ -28,14 +28,11 @@ use crate::stores::Scan;
 use crate::stores::other_usage::OtherUsers;
 pub use changes::Changes;
 
-/// Maximum number of runs in a report.
 const RUNS: usize = 100;
 
-/// Content of a report.
 #[derive(Debug)]
 pub struct Report {
     pub result: ScanResult,
-    /// The mounted root, as the user named it.
     pub sysroot: Option<PathBuf>,
     /// Everything was read: figures are exact.
     pub complete: bool,
@@ -47,22 +44,19 @@ pub struct Report {
     pub changes: Vec<Changes>,
     /// Causes of the usage, ranked as in [`diagnosis::rank`].
     pub causes: Vec<Cause>,
-    /// Filesystems, in the order of the scan.
+    /// Stopped containers, which are among the causes.
+    pub stopped: StoppedHolders,
     pub disks: Vec<Disk>,
-    /// Forecast for each of them.
     pub forecasts: Vec<Option<Forecast>>,
-    /// Users of these filesystems outside the stores.
     pub other_users: OtherUsers,
     pub runs: PastRuns,
     pub usage: PastUsage,
     /// Directory of a database that cannot be read, and the reason.
     pub unread: Option<String>,
-    /// Problems in addition to those of the scan.
     pub findings: Vec<Finding>,
 }
 
 impl Report {
-    /// Returns the exit code of the command.
     pub fn exit(&self) -> Exit {
         match self.result.exit() {
             Exit::Done if !self.complete || self.unread.is_some() => Exit::Incomplete,
@@ -95,9 +89,11 @@ pub fn report(
     let filesystems = (0..inventory.filesystems.len()).map(FilesystemIx::from);
     let divided: Vec<_> = filesystems.clone().map(|ix| diagnosis::divide(scan, &other_users, ix)).collect();
     let planned: Vec<_> = filesystems.map(|ix| plans.on(&result, ix)).collect();
+    let stopped = StoppedHolders::find(scan);
     let context = diagnosis::Context {
         scan,
         other_users: &other_users,
+        stopped: &stopped,
         ages: &result.ages,
         divided: &divided,
         leaks: &plans.leaks,
@@ -142,7 +138,7 @@ pub fn report(
         complete,
         sentences,
         advice,
-        changes: changes::changes(&database, scan)?,
+        changes: changes::changes(request, &database, scan)?,
         causes,
         disks,
         forecasts: forecast::read(request, &scan.inventory.filesystems),
@@ -155,14 +151,18 @@ pub fn report(
         unread: unread(&database),
         findings,
         other_users,
+        stopped,
         result,
     })
 }
 
 /// Returns the directory of a database that cannot be read, and the reason.
 fn unread(database: &Database) -> Option<String> {
-    let why = database.newer.clone().or_else(|| database.degraded.first().map(ToString::to_string));
-    let why = why.unwrap_or_default();
+    let why = database
+        .newer
+        .clone()
+        .or_else(|| database.degraded.first().map(ToString::to_string))
+        .unwrap_or_default();
     database.unreadable.then(|| format!("{} ({why})", database.directory.dir.display()))
 }
 

@@ -16,18 +16,15 @@ use crate::services::request::Request;
 use crate::services::scan::ScanResult;
 use crate::services::store_editing;
 
-/// Plans of `gc` and `sweep --delete`.
 #[derive(Debug)]
 pub(super) struct Plans {
     images: Plan,
     pub(super) leaks: leaks::LeakPlan,
     /// Reason why a run could not begin now.
     refused: Option<String>,
-    /// Command that deletes images on this node.
     command: &'static str,
 }
 
-/// Plans `gc` and `sweep --delete` for a scan.
 pub(super) fn plans(
     request: &Request,
     observer: &dyn Observer,

@@ -14,8 +14,10 @@ pub(in crate::app) fn all(config: &Config, scan: &Scan) -> Vec<Vec<DiskThreshold
     let kubelet = Kubelet::read_now(&scan.sysroot);
     let settings = kubelet.is_here().then(|| kubelet_thresholds::read(&kubelet).0);
     let places = KubeletPlaces::find(&config.kubelet, &kubelet);
-    let nodefs = settings.as_ref().and_then(|_| places.nodefs(&scan.sysroot));
-    let nodefs = nodefs.and_then(|path| filesystem_of(scan, &path));
+    let nodefs = settings
+        .as_ref()
+        .and_then(|_| places.nodefs(&scan.sysroot))
+        .and_then(|path| filesystem_of(scan, &path));
     let filesystems = (0..scan.inventory.filesystems.len()).map(FilesystemIx::from);
     let thresholds = filesystems.map(|ix| {
         let disk = Disk {

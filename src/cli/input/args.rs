@@ -69,7 +69,8 @@ pub struct GlobalFlags {
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, help_heading = "Output")]
     pub color: Color,
 
-    /// Show whole names, all names of an image and all columns, even if lines are wider than the terminal
+    /// Show whole names, all names of an image and all columns, even if lines are wider than the terminal; in a
+    /// pipe or file, also columns wider than 60
     #[arg(long, global = true, help_heading = "Output")]
     pub no_trunc: bool,
 
@@ -212,6 +213,10 @@ pub struct UsageArgs {
     /// group is named
     #[arg(long, value_name = "DURATION|TIME", value_parser = Since::parse)]
     pub since: Option<Since>,
+
+    /// Give every row a line: without it, those below 1 MiB and below 0.1 % are one
+    #[arg(long)]
+    pub all: bool,
 }
 
 fn group_help(by: GroupBy) -> &'static str {
@@ -250,6 +255,10 @@ pub struct ExplainArgs {
     /// what happened), a layer or container (id or the start of one, container name), or a
     /// path: the owners of the bytes at and below it
     pub reference: String,
+
+    /// Give every owner of bytes below a path a line: without it, those below 1 MiB and below 0.1 % are one
+    #[arg(long)]
+    pub all: bool,
 }
 
 #[derive(Debug, ClapArgs)]

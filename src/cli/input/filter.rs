@@ -97,15 +97,17 @@ impl FromStr for Filter {
             ),
             "store" => Self::Store(value.trim_end_matches('/').to_owned()),
             "owner" => {
-                let owner = Owner::ALL.iter().find(|owner| owner.as_str() == value);
-                let owner = owner.filter(|owner| **owner != Owner::Docker).ok_or_else(|| {
-                    format!("owner is cri-o, podman, buildah, containerd or unknown, not {value:?}")
-                })?;
+                let owner = Owner::ALL
+                    .iter()
+                    .find(|owner| owner.as_str() == value)
+                    .filter(|owner| **owner != Owner::Docker)
+                    .ok_or_else(|| {
+                        format!("owner is cri-o, podman, buildah, containerd or unknown, not {value:?}")
+                    })?;
                 Self::Owner(*owner)
             }
             "origin" => {
-                let kind = OriginKind::ALL.iter().find(|kind| kind.as_str() == value);
-                let kind = kind.ok_or_else(|| {
+                let kind = OriginKind::ALL.iter().find(|kind| kind.as_str() == value).ok_or_else(|| {
                     let kinds: Vec<_> = OriginKind::ALL.iter().map(|kind| kind.as_str()).collect();
                     format!("origin is one of {}, not {value:?}", kinds.join(", "))
                 })?;

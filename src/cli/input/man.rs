@@ -62,10 +62,17 @@ fn page(mut command: Command, names: &[String], to: &mut Vec<u8>) -> io::Result<
     let usage = command.render_usage().to_string();
     let name = page_name(&command);
     let is_program = name == names[0];
-    let details = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string);
-    let details = details.filter(|details| details.contains("\n  ")).unwrap_or_default();
-    let description = DESCRIPTIONS.iter().find(|(page, _)| *page == name);
-    let description = description.map_or(&[][..], |(_, paragraphs)| paragraphs).join("\n");
+    let details = command
+        .get_after_long_help()
+        .or(command.get_after_help())
+        .map(ToString::to_string)
+        .filter(|details| details.contains("\n  "))
+        .unwrap_or_default();
+    let description = DESCRIPTIONS
+        .iter()
+        .find(|(page, _)| *page == name)
+        .map_or(&[][..], |(_, paragraphs)| paragraphs)
+        .join("\n");
     let has_commands = command.get_subcommands().any(|command| !command.is_hide_set());
     if !is_program {
         command = command.mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });

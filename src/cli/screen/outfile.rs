@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use crate::services::error::Error;
 use crate::sys::new_file::{ForeignLink, directory_of, open_directory};
 
-/// Reason why a file is not written.
 #[derive(Debug, thiserror::Error)]
 pub enum Unfit {
     #[error("is a directory")]
@@ -18,7 +17,6 @@ pub enum Unfit {
     Link,
     #[error("{0}")]
     ForeignLink(io::Error),
-    /// Device, socket or pipe.
     #[error("is not a regular file")]
     Irregular,
     #[error("does not name a file")]
@@ -30,7 +28,6 @@ pub enum Unfit {
 }
 
 impl Unfit {
-    /// Advice about another name.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Directory => "name a file in it",
@@ -43,7 +40,6 @@ impl Unfit {
         }
     }
 
-    /// Returns the error about `path`, the value of `flag`.
     pub fn of(&self, flag: &str, path: &Path) -> Error {
         Error::usage(format!("{flag} {}: {self}", path.display())).hint(self.hint())
     }
@@ -88,7 +84,6 @@ pub fn is_below(directory: &Path, top: &Path) -> bool {
     directory.starts_with(top) || directory.ancestors().any(|path| identity(path) == Some(identity_of_top))
 }
 
-/// Returns true if two paths lead to the same existing file.
 pub fn is_same(a: &Path, b: &Path) -> bool {
     identity(a).is_some() && identity(a) == identity(b)
 }

@@ -33,7 +33,6 @@ pub fn text(text: &str) -> Result<(), Error> {
 
 static STORE_FLAGS: OnceLock<StoreFlags> = OnceLock::new();
 
-/// Sets the flags that printed commands get.
 pub fn set_store_flags(flags: &GlobalFlags) {
     let _ = STORE_FLAGS.set(StoreFlags::of(flags));
 }
@@ -98,7 +97,6 @@ pub fn json(document: &impl Serialize) -> Result<(), Error> {
     writer.write_all(b"\n").and_then(|()| writer.finish()).map_err(Error::output)
 }
 
-/// Prints a result in the format of `--format`.
 pub fn result<D: Serialize>(
     format: Format,
     document: &D,

@@ -25,7 +25,6 @@ const IN_JSON: [&str; 3] = ["\"command\":", "\"deletes\":", "\"shows\":"];
 /// Flags that name a store. A command with one of them means that store alone.
 const STORES: [&str; 2] = ["graphroot", "containerd-root"];
 
-/// Notation of a text with commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notation {
     Text,
@@ -33,7 +32,6 @@ pub enum Notation {
     Json,
 }
 
-/// Flag with its quoted value.
 #[derive(Clone, Debug)]
 struct StoreFlag {
     name: &'static str,
@@ -211,7 +209,6 @@ fn closing(before: &str, notation: Notation) -> Option<char> {
 pub struct Completing<'a, W: Write> {
     flags: &'a StoreFlags,
     out: W,
-    /// The beginning of a line.
     line: Vec<u8>,
 }
 

@@ -55,9 +55,9 @@ fn set_style(bar: &ProgressBar, template: &str) {
 
 /// Line about the current action, removed when it is dropped.
 #[derive(Debug)]
-pub struct Line(Option<ProgressBar>);
+pub struct ProgressLine(Option<ProgressBar>);
 
-impl Line {
+impl ProgressLine {
     pub fn new(wanted: bool) -> Self {
         Self((wanted && stderr().is_terminal()).then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -83,7 +83,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if let Some(bar) = &self.0 {
             bar.finish_and_clear();

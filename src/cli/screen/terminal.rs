@@ -21,7 +21,6 @@ pub fn set_screen(truncates: bool, notes: bool) {
     NOTES.store(notes, Ordering::Relaxed);
 }
 
-/// Returns the properties of stdout.
 pub fn screen() -> Screen {
     Screen {
         width: width(io::stdout()),
@@ -48,7 +47,6 @@ pub fn is_unicode() -> bool {
     is_utf8(&["LC_ALL", "LC_CTYPE", "LANG"].map(|name| std::env::var(name).unwrap_or_default()))
 }
 
-/// Returns true if stdout is a terminal.
 pub fn is_one() -> bool {
     io::stdout().is_terminal()
 }

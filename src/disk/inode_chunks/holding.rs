@@ -17,7 +17,6 @@ pub struct Holding {
 }
 
 impl Holding {
-    /// Returns the holding of a single inode.
     #[inline]
     #[must_use]
     pub fn of(device: u64, inode: u64, unit: Option<usize>) -> Self {

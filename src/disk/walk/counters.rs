@@ -15,7 +15,6 @@ pub struct Counters<'a> {
 }
 
 impl<'a> Counters<'a> {
-    /// Creates counters for the units below `units`, or for none.
     pub fn new(units: Option<usize>, progress: Option<&'a Progress>) -> Self {
         let units = (0..units.unwrap_or(0)).map(|_| Mutex::new((Tally::default(), i64::MIN))).collect();
         Self { units, progress }

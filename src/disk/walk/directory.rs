@@ -15,14 +15,12 @@ use super::worker::Worker;
 use crate::disk::btrfs;
 use crate::sys::beneath::AS_IT_IS;
 
-/// The directory that is being read.
 #[derive(Debug)]
 struct Here<'d> {
     origin: TreeOrigin,
     unit: usize,
     fd: BorrowedFd<'d>,
     place: &'d Arc<TreeDirectory>,
-    /// Device of the directory.
     dev: u64,
     tally: Tally,
     /// Latest `st_ctime` seen, in seconds.
@@ -191,7 +189,6 @@ fn changed(stat: &Stat) -> i64 {
     seconds
 }
 
-/// Returns the tally of an inode.
 fn tally_of(stat: &Stat) -> Tally {
     #[allow(clippy::unnecessary_cast)] // i64 here, other types on other architectures
     let (blocks, size) = (stat.st_blocks as i64, stat.st_size as i64);
@@ -208,7 +205,6 @@ fn tally_of(stat: &Stat) -> Tally {
     }
 }
 
-/// Returns true if something is mounted on the file `name`.
 fn is_mount_point(here: &Here<'_>, name: &CStr, stat: &Stat) -> bool {
     let root = StatxAttributes::MOUNT_ROOT;
     match rustix::fs::statx(here.fd, name, AS_IT_IS, StatxFlags::empty()) {

@@ -27,10 +27,8 @@ const BIG: u64 = 1 << 20;
 const SMALL_FIRST: u64 = 4096;
 const SMALL_EVERY: u64 = 64;
 
-/// References found so far, by filesystem.
 #[derive(Debug)]
 pub struct Collector {
-    /// Files that are examined.
     pub extents: Extents,
     found: AtomicBool,
     /// Number of smaller files that a probe has seen.
@@ -92,7 +90,6 @@ impl Collector {
         }));
     }
 
-    /// Returns the shared extents, grouped by units.
     pub fn finish(self) -> Vec<SharedExtents> {
         let mut groups = Groups::default();
         for references in self.references.into_inner().unwrap_or_else(PoisonError::into_inner).into_values() {

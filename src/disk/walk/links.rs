@@ -41,10 +41,8 @@ enum Units {
     Several(Vec<usize>),
 }
 
-/// Result of seeing a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// First link of the inode.
     First,
     /// A further link: more are missing, or the inode belongs to several units.
     Further,
@@ -54,7 +52,7 @@ pub enum Sight {
 
 /// Owner of an inode that was kept to the end.
 #[derive(Debug)]
-pub struct Settled {
+pub struct SettledInode {
     /// Unit that contains all links; `None` for a shared inode.
     pub unit: Option<usize>,
     /// The inode, if it has a link outside the trees.
@@ -142,19 +140,19 @@ impl Links {
 
     /// Ends the walk: passes each remaining inode to `settle`, and returns the shared inodes in ascending order of
     /// their units.
-    pub fn finish(self, mut settle: impl FnMut(Settled)) -> Vec<SharedInodes> {
+    pub fn finish(self, mut settle: impl FnMut(SettledInode)) -> Vec<SharedInodes> {
         for shard in &self.shards {
             let entries = std::mem::take(&mut *lock(shard));
             for (key, entry) in entries {
                 let LinkedInode { seen, links, units, tally, extents } = entry;
                 match units {
                     Units::One(unit) if seen >= links => {
-                        settle(Settled { unit: Some(unit), outside: None, tally, extents });
+                        settle(SettledInode { unit: Some(unit), outside: None, tally, extents });
                     }
                     units => {
                         self.group(units.into_vec(), seen < links, tally);
                         let outside = (seen < links).then_some(key);
-                        settle(Settled { unit: None, outside, tally: Tally::default(), extents });
+                        settle(SettledInode { unit: None, outside, tally: Tally::default(), extents });
                     }
                 }
             }

@@ -13,10 +13,8 @@ use std::time::Duration;
 
 use super::tree_directory::TreeDirectory;
 
-/// Origin of a directory.
 #[derive(Clone, Copy, Debug)]
 pub struct TreeOrigin {
-    /// Index of the tree.
     pub tree: usize,
     /// Key of the tree's filesystem if extents are collected, else 0.
     pub filesystem: u64,
@@ -27,9 +25,7 @@ pub struct TreeOrigin {
 /// A directory that has been read, with its subdirectories that have not.
 #[derive(Debug)]
 pub struct Frame {
-    /// Tree that the directory belongs to.
     pub origin: TreeOrigin,
-    /// The location of the directory.
     pub place: Arc<TreeDirectory>,
     /// Device and inode number, to recognize the directory when it is reopened.
     pub identity: (u64, u64),
@@ -143,7 +139,6 @@ impl Exchange {
         drop(self.ended.wait_timeout_while(state, at_most, |state| !state.over));
     }
 
-    /// Returns true if a thread is waiting for a frame.
     pub fn is_hungry(&self) -> bool {
         self.hungry.load(Ordering::Relaxed) > 0
     }

@@ -37,16 +37,21 @@ impl<'a> Walk<'a> {
         extents: Extents,
     ) -> Self {
         let roots = Top::all(root_paths, &options.within);
-        let apart = options.apart.iter().filter_map(|root_ix| {
-            let stat = rustix::fs::fstat(roots.get(*root_ix)?.as_ref().ok()?.fd()).ok()?;
-            Some((stat.st_dev, stat.st_ino))
-        });
-        let apart = apart.collect();
-        let xfs = roots.iter().map(|root| {
-            let device = rustix::fs::fstat(root.as_ref().ok()?.fd()).ok()?.st_dev;
-            options.inode_chunks?.counts(device).then_some(device)
-        });
-        let xfs = xfs.collect();
+        let apart = options
+            .apart
+            .iter()
+            .filter_map(|root_ix| {
+                let stat = rustix::fs::fstat(roots.get(*root_ix)?.as_ref().ok()?.fd()).ok()?;
+                Some((stat.st_dev, stat.st_ino))
+            })
+            .collect();
+        let xfs = roots
+            .iter()
+            .map(|root| {
+                let device = rustix::fs::fstat(root.as_ref().ok()?.fd()).ok()?.st_dev;
+                options.inode_chunks?.counts(device).then_some(device)
+            })
+            .collect();
         let opener = Top::opener(&roots);
         let collector = Collector::new(extents);
         let mounts = if collector.collects() {
@@ -72,7 +77,6 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the next tree that no thread has started.
     pub fn next_tree(&self) -> Option<usize> {
         let next = self.next_tree.fetch_add(1, Ordering::Relaxed);
         (next < self.trees.len()).then_some(next)

@@ -36,7 +36,6 @@ struct SharingGroup {
 }
 
 impl Groups {
-    /// Adds the references to one filesystem.
     pub fn add(&mut self, references: Vec<Reference>) {
         let references = references.into_iter().filter(|reference| reference.length > 0);
         let (encoded, plain): (Vec<_>, Vec<_>) = references.partition(|reference| reference.encoded);
@@ -44,7 +43,6 @@ impl Groups {
         self.add_encoded(encoded);
     }
 
-    /// Returns the groups, sorted.
     pub fn into_shared(self) -> Vec<SharedExtents> {
         self.0
             .into_iter()
@@ -59,8 +57,8 @@ impl Groups {
     /// Adds the stretches of uncompressed references.
     fn sweep(&mut self, mut begins: Vec<Reference>) {
         begins.sort_unstable_by_key(|reference| reference.start);
-        let ends = begins.iter().map(|begin| (begin.start.saturating_add(begin.length), begin.unit));
-        let mut ends: Vec<(u64, Option<u32>)> = ends.collect();
+        let mut ends: Vec<(u64, Option<u32>)> =
+            begins.iter().map(|begin| (begin.start.saturating_add(begin.length), begin.unit)).collect();
         ends.sort_unstable();
         let mut holders = Holders::new();
         let mut begins = begins.into_iter().peekable();
@@ -183,11 +181,11 @@ mod tests {
     fn naive(references: &[Reference]) -> Vec<SharedExtents> {
         let mut groups: BTreeMap<(Vec<usize>, bool), SharingGroup> = BTreeMap::new();
         for byte in 0..100 {
-            let here = references
+            let here: Vec<usize> = references
                 .iter()
-                .filter(|reference| (reference.start..reference.start + reference.length).contains(&byte));
-            let here: Vec<usize> =
-                here.filter_map(|reference| reference.unit.map(|unit| unit as usize)).collect();
+                .filter(|reference| (reference.start..reference.start + reference.length).contains(&byte))
+                .filter_map(|reference| reference.unit.map(|unit| unit as usize))
+                .collect();
             let mut units = here.clone();
             units.sort_unstable();
             units.dedup();

@@ -17,22 +17,18 @@ pub struct TreeDirectory {
 }
 
 impl TreeDirectory {
-    /// Returns the start of a tree.
     pub fn start() -> Arc<Self> {
         Arc::new(Self { parent: None, name: Box::default() })
     }
 
-    /// Returns true for the start of a tree.
     pub fn is_start(&self) -> bool {
         self.parent.is_none()
     }
 
-    /// Returns the entry `name` of `parent`.
     pub fn below(parent: &Arc<Self>, name: Box<CStr>) -> Arc<Self> {
         Arc::new(Self { parent: Some(Arc::clone(parent)), name })
     }
 
-    /// Returns the names from the start to this directory.
     fn names(&self) -> Vec<&OsStr> {
         let mut names = Vec::new();
         let mut directory = self;

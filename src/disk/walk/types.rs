@@ -23,11 +23,9 @@ pub struct Tree<'a> {
     pub path: Cow<'a, Path>,
     /// Unit to which the bytes are attributed.
     pub unit: usize,
-    /// Part of the tree that is walked.
     pub scope: TreeScope,
 }
 
-/// Part of a [`Tree`] that is walked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TreeScope {
     /// The entry and everything below it, except mounts.
@@ -71,16 +69,12 @@ pub struct WalkOptions<'a> {
     pub apart: &'a [usize],
     /// Open directories of the stores; roots inside them are opened through these.
     pub within: Within,
-    /// Counters for another thread to read.
     pub progress: Option<&'a Progress>,
 }
 
-/// Counters that increase while a walk is in progress.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Inodes seen.
     pub inodes: AtomicU64,
-    /// Allocated bytes seen.
     pub bytes: AtomicU64,
 }
 
@@ -107,7 +101,6 @@ pub struct SharedInodes {
     pub units: Vec<usize>,
     /// True if more links exist than the walk saw: at least one is outside the trees.
     pub outside: bool,
-    /// Their total size.
     pub tally: Tally,
 }
 
@@ -130,9 +123,7 @@ pub struct SharedExtents {
 /// Error of a walk at one path. The sizes are then lower bounds.
 #[derive(Clone, Debug)]
 pub struct WalkError {
-    /// Unit of the tree.
     pub unit: usize,
-    /// Path that could not be read.
     pub path: PathBuf,
     /// Failed action ("opening", "reading", "examining") and reason.
     pub message: String,
@@ -155,7 +146,6 @@ pub struct Measured {
     pub shared_extents: Vec<SharedExtents>,
     /// Units with inodes on XFS, if requested. For [`InodeChunks::add`].
     pub inodes: Vec<Holding>,
-    /// Entries that could not be read.
     pub errors: Vec<WalkError>,
     /// Mount points that were not entered, including bind mounts, each with its unit. Neither the covered entry nor
     /// anything below it is counted. A directory that is bind-mounted over itself (as containers/storage does with

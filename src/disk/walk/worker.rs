@@ -20,7 +20,6 @@ use crate::sys::root::into_mounts;
 /// Size of the buffer for directory entries, in bytes.
 const BUFFER: usize = 32 * 1024;
 
-/// Results of one thread besides the tallies.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub errors: Vec<WalkError>,
@@ -36,7 +35,6 @@ impl Findings {
     }
 }
 
-/// Worker thread of a walk.
 #[derive(Debug)]
 pub struct Worker<'w, 'a> {
     pub walk: &'w Walk<'a>,
@@ -69,7 +67,6 @@ impl<'w, 'a> Worker<'w, 'a> {
         }
     }
 
-    /// Works until no work is left for any thread.
     pub fn run(mut self) -> Findings {
         let _stop = StopOnPanic(self.exchange);
         loop {
@@ -101,7 +98,6 @@ impl<'w, 'a> Worker<'w, 'a> {
         }
     }
 
-    /// Reads the next subdirectory of `frame`.
     fn step(&mut self, mut frame: Frame) {
         let Some(child) = frame.children.pop() else {
             return;

@@ -147,7 +147,6 @@ fn add(plan: &mut Plan, other: Plan) {
     }
 }
 
-/// Predictions of one run, in the order of its deletions.
 pub(super) struct Predictions<'a> {
     inventory: &'a Inventory,
     live: Live<'a>,
@@ -159,9 +158,12 @@ impl<'a> Predictions<'a> {
     /// `store` contains the containers.
     pub(super) fn open(scan: &'a Scan, store: Option<StoreIx>) -> Self {
         let inventory = &scan.inventory;
-        let containers = inventory.containers.iter().enumerate();
-        let containers = containers.filter(|(_, container)| Some(container.store) == store);
-        let containers = containers.map(|(position, container)| (container.id.as_str(), position.into()));
+        let containers = inventory
+            .containers
+            .iter()
+            .enumerate()
+            .filter(|(_, container)| Some(container.store) == store)
+            .map(|(position, container)| (container.id.as_str(), position.into()));
         Self {
             inventory,
             live: scan.refs.live(),

@@ -62,7 +62,6 @@ impl<'a> CriSource<'a> {
         Self { collection, ended: HashMap::new(), processes: None, groups: None, listing: None, disk: None }
     }
 
-    /// Lists everything now.
     pub(super) fn list(&mut self) -> Result<Rc<CriListing>, PreconditionError> {
         (self.listing, self.disk) = (None, None);
         self.recent()
@@ -443,12 +442,13 @@ impl<'a> CriSource<'a> {
         }
         let Ok(entries) = self.collection.request.sysroot.list(directory) else { return Vec::new() };
         let rotated = format!("{name}.");
-        let names = entries.into_iter().filter_map(|entry| entry.name.into_string().ok());
-        let names = names.filter(|entry| entry == name || entry.starts_with(&rotated));
+        let names = entries
+            .into_iter()
+            .filter_map(|entry| entry.name.into_string().ok())
+            .filter(|entry| entry == name || entry.starts_with(&rotated));
         names.map(|entry| directory.join(entry)).collect()
     }
 
-    /// Proves again that a log or a link may be deleted.
     fn prove_log(&mut self, step: &Step) -> Result<(), Answer> {
         let path = PathBuf::from(&step.target.id);
         if std::fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
@@ -483,7 +483,6 @@ impl<'a> CriSource<'a> {
         ruling.map_or(Ok(()), |ruling| Err(Answer::Kept(ruling)))
     }
 
-    /// Removes a directory, a file or a link.
     fn remove_log(&self, step: &Step) -> Result<(), String> {
         let path = PathBuf::from(&step.target.id);
         let base = match step.cause {
@@ -492,9 +491,10 @@ impl<'a> CriSource<'a> {
         };
         let (root, base) = self.opened(base)?;
         // The path of a container's log is as the runtime wrote it, and may contain symlinks; other paths contain none.
-        let inside =
-            path.strip_prefix(&base).or_else(|_| path.strip_prefix(&self.collection.places.pod_logs));
-        let inside = inside.map_err(|_| format!("{} is not below {}", path.display(), base.display()))?;
+        let inside = path
+            .strip_prefix(&base)
+            .or_else(|_| path.strip_prefix(&self.collection.places.pod_logs))
+            .map_err(|_| format!("{} is not below {}", path.display(), base.display()))?;
         let (Some(parent), Some(name)) = (inside.parent(), inside.file_name()) else {
             return Err(format!("{} is the base directory itself", path.display()));
         };

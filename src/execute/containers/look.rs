@@ -12,12 +12,9 @@ use crate::policy::containers::{Container, ContainerPolicy, Pods, Sandbox};
 use crate::stores::ScanRequest;
 use crate::sys::processes::Processes;
 
-/// Kinds of objects to collect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// Containers and sandboxes.
     pub containers: bool,
-    /// Logs of pods.
     pub logs: bool,
 }
 
@@ -37,11 +34,8 @@ impl Scope {
 #[derive(Clone, Copy, Debug)]
 pub struct Collection<'a> {
     pub client: &'a Client,
-    /// The store that the runtime serves.
     pub runtime_store: &'a RuntimeStore,
-    /// Request for another scan of the disk.
     pub request: &'a ScanRequest,
-    /// The kubelet's directories.
     pub places: &'a KubeletPlaces,
     pub policy: &'a ContainerPolicy,
     pub scope: Scope,
@@ -115,12 +109,9 @@ pub(super) struct CriListing {
     pub(super) listing: ContainerListing,
     /// Paths of the logs of ended containers, by container id.
     pub(super) log_paths: HashMap<String, String>,
-    /// Log directories of pods.
     pub(super) log_directories: Result<Vec<node_logs::LogDirectory>, String>,
     pub(super) processes: Result<Rc<Processes>, String>,
-    /// Uids and names of the pods of all objects.
     pub(super) pod_names: BTreeSet<(String, String)>,
-    /// Uids of the pods that run.
     pub(super) running_pods: Vec<String>,
 }
 

@@ -47,7 +47,6 @@ impl Collection<'_> {
         plan
     }
 
-    /// The store of the runtime's containers.
     fn own_store(&self, inventory: &Inventory) -> Option<StoreIx> {
         RuntimeStores::find(self.runtime_store, inventory).map(|stores| stores.main)
     }

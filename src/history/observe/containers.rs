@@ -9,7 +9,6 @@ use crate::history::values::{micros, signed};
 use crate::model::refs::Refs;
 use crate::model::{Container, ImageId};
 
-/// A container as stored.
 struct Stored {
     id: i64,
     image: Option<i64>,
@@ -82,7 +81,6 @@ impl Writer<'_> {
         self.lives[container.image?.get()]
     }
 
-    /// Adds a container, and counts it as a use of its image.
     fn insert(&mut self, store: &StoreRow, container: &Container) -> rusqlite::Result<()> {
         let life = self.life_of(container);
         self.to

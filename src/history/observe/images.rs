@@ -16,7 +16,7 @@ use crate::model::{Image, ImageIx};
 const UNMEASURED: i64 = -1;
 
 /// The present life of an image, as stored.
-struct Life {
+struct StoredLife {
     id: i64,
     made: Option<i64>,
     /// `None`: the store's `last_seen` applies.
@@ -25,7 +25,7 @@ struct Life {
     last_used: Option<i64>,
 }
 
-impl Life {
+impl StoredLife {
     fn seen(&self, store: &StoreRow) -> i64 {
         self.last_seen.unwrap_or(store.last_seen)
     }
@@ -37,8 +37,13 @@ impl Life {
 
 impl Writer<'_> {
     pub(super) fn images(&mut self, store: &StoreRow) -> rusqlite::Result<()> {
-        let images = self.scan.inventory.images.iter().enumerate();
-        let images = images.map(|(position, image)| (ImageIx::from(position), image));
+        let images = self
+            .scan
+            .inventory
+            .images
+            .iter()
+            .enumerate()
+            .map(|(position, image)| (ImageIx::from(position), image));
         let seen: Vec<_> = images
             .filter(|(image_ix, image)| {
                 store.positions.contains(&image.store) && self.recorded.has_image(*image_ix)
@@ -86,14 +91,14 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn present_lives(&self, store: &StoreRow) -> rusqlite::Result<HashMap<String, Life>> {
+    fn present_lives(&self, store: &StoreRow) -> rusqlite::Result<HashMap<String, StoredLife>> {
         self.to
             .prepare_cached(
                 "SELECT id, made, last_seen, in_use, last_used, image_id FROM images
                  WHERE store = ?1 AND gone_since IS NULL",
             )?
             .query_map([store.id], |row| {
-                let life = Life {
+                let life = StoredLife {
                     id: row.get("id")?,
                     made: row.get("made")?,
                     last_seen: row.get("last_seen")?,
@@ -105,7 +110,7 @@ impl Writer<'_> {
             .collect()
     }
 
-    fn was_remade(&self, store: &StoreRow, life: &Life, image: &Image) -> rusqlite::Result<bool> {
+    fn was_remade(&self, store: &StoreRow, life: &StoredLife, image: &Image) -> rusqlite::Result<bool> {
         // The wall clock at which it dropped out of sight is not stored; record time is nearly the same.
         let seen_wall = moment(life.last_seen.unwrap_or(store.last_wall))?;
         let before = Before { made: life.made.map(moment).transpose()?, seen_wall };
@@ -168,7 +173,13 @@ impl Writer<'_> {
         [sizes.total.bytes, sizes.exclusive.bytes, sizes.exclusive.frees_bytes].map(signed)
     }
 
-    fn resume(&self, store: &StoreRow, life: &Life, image_ix: ImageIx, in_use: bool) -> rusqlite::Result<()> {
+    fn resume(
+        &self,
+        store: &StoreRow,
+        life: &StoredLife,
+        image_ix: ImageIx,
+        in_use: bool,
+    ) -> rusqlite::Result<()> {
         let image = &self.scan.inventory[image_ix];
         let [total_bytes, exclusive_bytes, frees_bytes] = self.sizes(image_ix);
         let made = life.made.or(ages::made(&image.evidence).map(micros));
@@ -218,7 +229,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn end(&self, store: &StoreRow, life: &Life) -> rusqlite::Result<()> {
+    fn end(&self, store: &StoreRow, life: &StoredLife) -> rusqlite::Result<()> {
         self.to
             .prepare_cached(
                 "UPDATE images SET gone_since = ?2, last_seen = ?3, last_used = ?4, in_use = 0 WHERE id = ?1",

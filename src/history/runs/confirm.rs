@@ -11,7 +11,6 @@ use crate::model::deletion::plan::TargetKind;
 /// State of an object whose deletion was started, as a later scan found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confirmation {
-    /// The object no longer exists.
     Gone,
     /// The image no longer exists, but some of its layers do: the next run deletes them ([`super::begun`]).
     GoneInPart,

@@ -12,7 +12,6 @@ use crate::model::OutcomeKind;
 use crate::model::deletion::plan::TargetKind;
 use crate::model::text::path_text;
 
-/// Selection of runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Query {
     /// Only runs that ended at or after this time. A run without an end counts by its start.
@@ -21,7 +20,6 @@ pub struct Query {
     pub limit: usize,
     /// Only runs that deleted an object of this kind, with only these deletions.
     pub kind: Option<TargetKind>,
-    /// Include quiet runs.
     pub quiet: bool,
 }
 
@@ -50,7 +48,6 @@ pub struct RunRow {
     pub runs: u64,
     /// The run had nothing to report.
     pub quiet: bool,
-    /// Its deletions, in order.
     pub deletions: Vec<DeletionRow>,
 }
 

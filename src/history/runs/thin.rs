@@ -13,7 +13,6 @@ const KEEP: SignedDuration = SignedDuration::from_hours(731 * 24);
 /// Maximum number of separate rows of runs without deletions. More are merged early, so that scans in an endless loop
 /// do not fill the database.
 const MAX_SINGLE: i64 = 5000;
-/// Maximum number of deletions.
 const MAX_DELETIONS: i64 = 50_000;
 /// Maximum number of runs with deletions.
 const MAX_ACTS: i64 = 10_000;

@@ -12,7 +12,6 @@ use crate::model::text::names::names;
 use crate::model::{Filesystem, OutcomeKind, StoreId};
 
 names! {
-    /// Command whose runs are recorded.
     Command {
         Scan = "scan",
         Gc = "gc",
@@ -53,7 +52,6 @@ by_name!(Command);
 /// Error of a deletion that was started, until its outcome is known.
 pub const BEGUN: &str = "started; its outcome is not known yet";
 
-/// Values that are known when a run begins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
     /// Id of the run, as [`new_id`] creates it.
@@ -63,7 +61,6 @@ pub struct Start {
     pub policy: Option<String>,
     /// Way of deletion: `cri` or `direct`.
     pub via: Option<String>,
-    /// The run was triggered by a lack of space.
     pub trigger_space: bool,
     /// The run was triggered by the age of an object.
     pub trigger_age: bool,
@@ -77,7 +74,6 @@ pub struct Start {
 }
 
 impl Start {
-    /// Returns a start without further values.
     #[must_use]
     pub fn of(command: Command, started: Timestamp) -> Self {
         Self {
@@ -111,7 +107,6 @@ pub struct RunEnd {
 }
 
 impl RunEnd {
-    /// Returns an end without further values.
     #[must_use]
     pub fn of(ended: Timestamp, outcome: OutcomeKind) -> Self {
         Self {
@@ -153,7 +148,6 @@ pub struct RunError {
     pub message: String,
 }
 
-/// A deletion, or a failed attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeletionRow {
     pub at: Timestamp,

@@ -7,10 +7,8 @@ use serde::Serialize;
 
 use crate::model::Filesystem;
 
-/// Period that a point covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Span {
-    /// A single reading.
     Single,
     /// A day in UTC.
     Day,
@@ -28,7 +26,6 @@ impl Span {
         }
     }
 
-    /// Returns the span with a length.
     pub(super) fn of_seconds(seconds: i64) -> Self {
         match seconds {
             0 => Self::Single,
@@ -116,7 +113,6 @@ pub struct Point {
 }
 
 impl Point {
-    /// A single reading.
     #[must_use]
     pub fn reading(time: Timestamp, filesystem: &Filesystem) -> Self {
         Self {

@@ -8,14 +8,12 @@ use std::time::Duration;
 use crate::model::deletion::plan::{Failure, Problem, Step};
 use crate::model::rules::{Rule, Ruling};
 
-/// The answer to an attempt to delete or repair one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// This run deleted or repaired it, as its store confirms.
     Removed,
     /// As [`Self::Removed`], but some of its files could not be removed.
     RemovedInPart(Failure),
-    /// Another process has deleted it.
     AlreadyGone,
     /// A rule keeps it now. It was not touched, unless the rule is [`Rule::RunEnded`]: then the next run may have to
     /// finish its deletion.
@@ -30,7 +28,6 @@ pub enum Answer {
     StopRun(Failure),
 }
 
-/// State of a target that a run failed to delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aftermath {
     /// Nothing has changed.
@@ -46,19 +43,16 @@ pub enum Aftermath {
 }
 
 impl Answer {
-    /// Creates the answer for a target that `rule` keeps.
     #[must_use]
     pub fn kept(rule: Rule, detail: impl Into<String>) -> Self {
         Self::Kept(Ruling::keeps(rule, detail))
     }
 
-    /// Creates the answer for the failure of `step`.
     #[must_use]
     pub fn failed(step: &Step, failure: impl Into<Failure>, aftermath: Aftermath) -> Self {
         Self::Failed(step.problem(failure), aftermath)
     }
 
-    /// Returns true if the target no longer exists.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Removed | Self::RemovedInPart(_) | Self::AlreadyGone)

@@ -3,7 +3,6 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Failed attempts to delete an image, and the time of the next attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackOff {
     /// Number of failed attempts in a row.

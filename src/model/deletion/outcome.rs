@@ -36,7 +36,6 @@ pub fn is_disturbed(predicted_bytes: u64, measured_bytes: i64, beside_bytes: u64
     measured_bytes < 0 || is_far && beside_bytes > NOISE_BYTES
 }
 
-/// Completed deletion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Deletion {
     /// Reason and expectation. The target is as it was right before the deletion.
@@ -60,7 +59,6 @@ pub struct Deletion {
     pub freed: Vec<FreedOn>,
 }
 
-/// Bytes that a deletion freed on one filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FreedOn {
     pub filesystem: FilesystemIx,
@@ -91,7 +89,6 @@ impl Deletion {
     }
 }
 
-/// Reason why a run ended before its plan was complete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stopped {
@@ -100,18 +97,13 @@ pub enum Stopped {
     Unproven(Failure),
 }
 
-/// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
     /// The plan as it was carried out, with deleted, kept and failed objects.
     pub plan: Plan,
-    /// Deletions in their order.
     pub deletions: Vec<Deletion>,
-    /// Leaks whose records were repaired.
     pub repaired: Vec<Target>,
-    /// Measurement of each filesystem before the run.
     pub before: Vec<Measured>,
-    /// Measurement of each filesystem after the run.
     pub after: Vec<Measured>,
     pub stopped: Option<Stopped>,
 }

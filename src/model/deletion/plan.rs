@@ -20,13 +20,10 @@ use crate::model::text::display::{shell_reference, shell_word};
 use crate::model::text::names::names;
 
 names! {
-    /// Kind of object that a step deletes.
     TargetKind {
         Image = "image",
-        /// An OCI artifact.
         Artifact = "artifact",
         Container = "container",
-        /// A pod sandbox.
         Sandbox = "sandbox",
         /// A directory of logs, a container's log, or a link to one.
         Log = "log",
@@ -35,7 +32,6 @@ names! {
 }
 
 impl TargetKind {
-    /// Returns the kind of an image: an artifact, or else an image.
     #[must_use]
     pub fn of_image(inventory: &Inventory, image_ix: ImageIx) -> Self {
         if inventory.is_artifact(image_ix) { Self::Artifact } else { Self::Image }
@@ -43,7 +39,6 @@ impl TargetKind {
 }
 
 names! {
-    /// Reason for a deletion, as documents and records contain it.
     Reason {
         Space = "space",
         Age = "age",
@@ -53,7 +48,6 @@ names! {
     }
 }
 
-/// Detailed cause of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -61,7 +55,6 @@ pub enum Cause {
     Space,
     /// It has been idle for longer than the maximum age.
     Age,
-    /// A request named it.
     Request,
     /// It is a leak that is proven safe to delete or to repair.
     Leak,
@@ -90,7 +83,6 @@ impl Cause {
         }
     }
 
-    /// Returns a clause for messages.
     #[must_use]
     pub fn describe(self) -> &'static str {
         match self {
@@ -164,7 +156,6 @@ impl Target {
         self.names.first().unwrap_or(&self.id)
     }
 
-    /// Returns whether it is an image or an artifact.
     #[must_use]
     pub fn is_image(&self) -> bool {
         matches!(self.kind, TargetKind::Image | TargetKind::Artifact)
@@ -172,7 +163,6 @@ impl Target {
 }
 
 names! {
-    /// Action on a target.
     Action {
         Delete = "delete",
         /// Its state is unknown: stop it first, and keep it if that fails.
@@ -187,7 +177,6 @@ names! {
 pub struct Gain {
     /// Position in [`Plan::mounts`].
     pub filesystem: FilesystemIx,
-    /// Size of the freed nodes.
     pub size: Size,
 }
 
@@ -195,11 +184,9 @@ pub struct Gain {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerIdentity {
     pub id: LayerId,
-    /// Creation time in its record.
     pub created: Option<Timestamp>,
 }
 
-/// One deletion of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     pub target: Target,
@@ -222,7 +209,6 @@ pub struct Step {
 }
 
 impl Step {
-    /// Returns the problem for a failed deletion.
     #[must_use]
     pub fn problem(&self, failure: impl Into<Failure>) -> Problem {
         let phase = match self.target.kind {
@@ -248,7 +234,6 @@ impl Step {
         }
     }
 
-    /// Creates the deletion of an image, as the next step of a plan.
     #[must_use]
     pub fn of_image(
         inventory: &Inventory,
@@ -258,8 +243,8 @@ impl Step {
         measured: &[Measured],
     ) -> Self {
         let gains = gains(inventory, live, Root::Image(image));
-        let gain = gains.iter().find(|gain| gain.filesystem == filesystem).map(|gain| gain.size);
-        let gain = gain.unwrap_or_default();
+        let gain =
+            gains.iter().find(|gain| gain.filesystem == filesystem).map(|gain| gain.size).unwrap_or_default();
         let space = measured.get(filesystem.get()).and_then(|space| space.as_ref().ok());
         let expected = space.map(|space| space.gained(gain.frees_bytes, gain.inodes));
         Self {
@@ -309,7 +294,6 @@ pub fn apply(gains: &[Gain], spaces: &mut [Measured]) {
     }
 }
 
-/// Returns the bytes and inodes that `gains` free on one filesystem.
 #[must_use]
 pub fn freed_on<'a>(filesystem: FilesystemIx, gains: impl IntoIterator<Item = &'a Gain>) -> BytesAndInodes {
     let here = gains.into_iter().filter(|gain| gain.filesystem == filesystem);
@@ -337,13 +321,11 @@ pub fn sum(gains: impl Iterator<Item = Gain>) -> Vec<Gain> {
     sums
 }
 
-/// Object that is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     pub target: Target,
     /// Rule that keeps it; see `docs/how-it-decides.md`.
     pub rule: Rule,
-    /// Clause for messages.
     pub detail: String,
     /// The rule kept it after the run began, although the plan was to delete it.
     #[serde(default)]
@@ -364,7 +346,6 @@ impl Kept {
 }
 
 names! {
-    /// Phase of a run in which something can fail.
     Phase {
         Begin = "begin",
         Resume = "resume",
@@ -383,7 +364,6 @@ names! {
     }
 }
 
-/// Reason why an attempt failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     pub message: String,
@@ -479,19 +459,15 @@ pub struct Trigger {
     pub age: bool,
 }
 
-/// End of the space pass over one filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PassEnd {
-    /// It has not ended yet.
     Open,
     /// No target started.
     NotNeeded,
     /// Every started target was reached.
     Reached,
-    /// The candidates were not sufficient.
     NotReached,
-    /// The numbers of the filesystem were invalid.
     Invalid,
 }
 
@@ -504,7 +480,6 @@ pub struct FilesystemPlan {
     pub before: Option<Measured>,
     /// Final measurement.
     pub after: Option<Measured>,
-    /// Targets that started.
     pub started: Started,
     /// Bytes and inodes that were missing when the targets started.
     pub wanted: BytesAndInodes,
@@ -531,13 +506,11 @@ impl FilesystemPlan {
     }
 }
 
-/// Plan of a run: the objects to delete and to keep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     pub trigger: Trigger,
     /// Mount points of the filesystems that [`FilesystemIx`] refers to.
     pub mounts: Vec<PathBuf>,
-    /// The filesystems that were judged.
     pub filesystems: Vec<FilesystemPlan>,
     /// Deletions in their order; failed ones are among the problems.
     pub steps: Vec<Step>,
@@ -576,7 +549,6 @@ impl Plan {
         self.filesystems.iter().fold(0, |sum, plan| sum.saturating_add(plan.wanted.bytes))
     }
 
-    /// Returns the gains of all steps together, by filesystem.
     #[must_use]
     pub fn gains(&self) -> Vec<Gain> {
         sum(self.steps.iter().flat_map(|step| step.gains.iter().copied()))
@@ -615,7 +587,6 @@ impl Plan {
         self.add(earlier);
     }
 
-    /// Appends a later plan.
     pub fn add(&mut self, mut later: Self) {
         self.outcome = self.outcome.after(later.outcome);
         self.steps.append(&mut later.steps);

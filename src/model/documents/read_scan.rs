@@ -16,7 +16,7 @@ use crate::model::documents::scan_summary::{
 pub fn read_scan(text: &[u8], id: String) -> Result<ComparedScan, String> {
     let document = NodeDocument::read(text)?;
     let places = places(&document)?;
-    let mut entries = Entries { document: &document, places, entries: BTreeMap::new() };
+    let mut entries = SummaryFiller { document: &document, places, entries: BTreeMap::new() };
     for store in &document.stores {
         let place = entries.place(&store.root);
         let bytes = store.bytes;
@@ -87,15 +87,13 @@ fn places<'a>(document: &'a NodeDocument<'_>) -> Result<BTreeMap<&'a str, Arc<Su
     Ok(places)
 }
 
-/// Entries of a summary, while it is filled.
-struct Entries<'a> {
+struct SummaryFiller<'a> {
     document: &'a NodeDocument<'a>,
     places: BTreeMap<&'a str, Arc<SummaryStore>>,
     entries: BTreeMap<Key, SummaryEntry>,
 }
 
-impl Entries<'_> {
-    /// Returns the store of an object.
+impl SummaryFiller<'_> {
     fn place(&self, root: &Text<'_>) -> Arc<SummaryStore> {
         self.places
             .get(&*root.0)

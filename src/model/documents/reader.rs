@@ -11,7 +11,6 @@ use serde::Deserialize;
 use crate::model::SCHEMA_VERSION;
 use crate::model::documents::urgency::Urgency;
 
-/// Text in a document.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
@@ -21,10 +20,8 @@ impl Text<'_> {
     }
 }
 
-/// Document of one node.
 #[derive(Debug)]
 pub struct NodeDocument<'a> {
-    /// Name of the node, if the document has one.
     pub(crate) node: Option<Cow<'a, str>>,
     pub(crate) generated_at: Timestamp,
     /// Everything could be read.
@@ -43,7 +40,6 @@ pub struct NodeDocument<'a> {
     pub(crate) totals: DocumentTotals,
 }
 
-/// Fields of a document of any kind.
 #[derive(Default, Deserialize)]
 #[serde(default, expecting = "an object")]
 struct Fields<'a> {
@@ -51,10 +47,8 @@ struct Fields<'a> {
     #[serde(borrow)]
     kind: Option<Text<'a>>,
     generated_at: Option<Timestamp>,
-    /// Name of the node in a document of `scan`.
     #[serde(borrow)]
     node: Option<Text<'a>>,
-    /// Name of the node in a document of `report`.
     #[serde(borrow)]
     host: Option<Text<'a>>,
     complete: Option<bool>,
@@ -64,28 +58,10 @@ struct Fields<'a> {
     verdict: Option<Verdict<'a>>,
     #[serde(borrow)]
     filesystems: Option<Vec<DocumentFilesystem<'a>>>,
-    /// Content of the stores in a document of `report`. In a document of `scan`, the cost of the scan, which has none
-    /// of these fields.
+    /// Document of `scan` in a document of `report`. In a document of `scan`, the cost of the scan, which has none of
+    /// these fields.
     #[serde(borrow)]
-    scan: Content<'a>,
-    #[serde(borrow)]
-    stores: Option<Vec<DocumentStore<'a>>>,
-    #[serde(borrow)]
-    images: Option<Vec<DocumentImage<'a>>>,
-    #[serde(borrow)]
-    layers: Option<Vec<DocumentLayer<'a>>>,
-    #[serde(borrow)]
-    containers: Option<Vec<DocumentContainer<'a>>>,
-    #[serde(borrow)]
-    leaks: Option<Vec<DocumentLeak<'a>>>,
-    totals: Option<DocumentTotals>,
-}
-
-/// Content of all stores of a node.
-#[derive(Default, Deserialize)]
-#[serde(default, expecting = "an object")]
-struct Content<'a> {
-    complete: Option<bool>,
+    scan: Option<Box<Self>>,
     #[serde(borrow)]
     stores: Option<Vec<DocumentStore<'a>>>,
     #[serde(borrow)]
@@ -130,22 +106,51 @@ pub(crate) struct DocumentFilesystem<'a> {
     pub(crate) inodes: u64,
     pub(crate) inodes_free: u64,
     /// Thresholds; only in a document of `report`.
-    #[serde(default, borrow)]
-    pub(crate) thresholds: Vec<Mark<'a>>,
+    #[serde(default)]
+    pub(crate) thresholds: Vec<Mark>,
+    /// Parts of the used bytes; only in a document of `report`.
+    #[serde(default)]
+    pub(crate) parts: Vec<DocumentPart>,
     /// Forecast; only in a document of `report`.
     #[serde(default)]
     pub(crate) forecast: Option<DocumentForecast>,
 }
 
-/// Name of the low threshold of `gc` in a document.
-pub const GC_LOW: &str = "gc low";
-
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(expecting = "an object")]
-pub(crate) struct Mark<'a> {
-    #[serde(borrow)]
-    pub(crate) name: Text<'a>,
+pub(crate) struct Mark {
+    pub(crate) name: MarkName,
     pub(crate) percent: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(field_identifier)]
+pub(crate) enum MarkName {
+    /// `gc` stops to delete.
+    #[serde(rename = "gc low")]
+    GcLow,
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(expecting = "an object")]
+pub(crate) struct DocumentPart {
+    pub(crate) kind: DocumentPartKind,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(field_identifier, rename_all = "kebab-case")]
+pub(crate) enum DocumentPartKind {
+    /// Volumes of podman.
+    Volumes,
+    /// Volumes of pods.
+    KubeletVolumes,
+    /// Stores that the scan has not read: those of users, and old ones.
+    OtherStore,
+    #[serde(other)]
+    Other,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -263,12 +268,11 @@ impl<'a> NodeDocument<'a> {
     /// # Errors
     /// Describes in words why the text is not a document of `scan` or `report`.
     pub fn read(text: &'a [u8]) -> Result<Self, String> {
-        let fields = match serde_json::from_slice::<Fields<'a>>(text) {
+        let mut fields = match serde_json::from_slice::<Fields<'a>>(text) {
             Ok(fields) => fields,
             // Another kind, or a later version, may have other data in a field of the same name.
             Err(error) => {
-                let head = serde_json::from_slice::<Head<'_>>(text);
-                let head = head.map_err(|error| {
+                let head = serde_json::from_slice::<Head<'_>>(text).map_err(|error| {
                     if error.is_data() {
                         "it is not a document of layersweep".to_owned()
                     } else {
@@ -279,39 +283,30 @@ impl<'a> NodeDocument<'a> {
                 return Err(invalid(&error.to_string()));
             }
         };
-        let is_report = is_report(&Head { schema_version: fields.schema_version, kind: fields.kind })?;
-        let content = if is_report {
-            fields.scan
-        } else {
-            Content {
-                complete: fields.complete,
-                stores: fields.stores,
-                images: fields.images,
-                layers: fields.layers,
-                containers: fields.containers,
-                leaks: fields.leaks,
-                totals: fields.totals,
-            }
-        };
-        let name = if is_report { fields.host } else { fields.node };
+        let is_report = is_report(&Head { schema_version: fields.schema_version, kind: fields.kind.take() })?;
+        let name = if is_report { fields.host.take() } else { fields.node.take() };
+        let complete = required(fields.complete, "complete")?;
+        let generated_at = required(fields.generated_at, "generated_at")?;
+        let filesystems = required(fields.filesystems.take(), "filesystems")?;
+        let (sysroot, verdict) = (fields.sysroot.take(), fields.verdict.take());
+        let scan = if is_report { *fields.scan.unwrap_or_default() } else { fields };
         Ok(Self {
             node: name.map(|Text(name)| name).filter(|name| is_node_name(name)),
-            generated_at: required(fields.generated_at, "generated_at")?,
-            complete: required(fields.complete, "complete")?,
-            sysroot: fields.sysroot.map(|Text(sysroot)| sysroot),
-            verdict: fields.verdict,
-            filesystems: required(fields.filesystems, "filesystems")?,
-            stores: required(content.stores, "stores")?,
-            images: required(content.images, "images")?,
-            layers: required(content.layers, "layers")?,
-            containers: required(content.containers, "containers")?,
-            leaks: required(content.leaks, "leaks")?,
-            totals: required(content.totals, "totals")?,
-            scan_complete: required(content.complete, "complete")?,
+            generated_at,
+            complete,
+            sysroot: sysroot.map(|Text(sysroot)| sysroot),
+            verdict,
+            filesystems,
+            stores: required(scan.stores, "stores")?,
+            images: required(scan.images, "images")?,
+            layers: required(scan.layers, "layers")?,
+            containers: required(scan.containers, "containers")?,
+            leaks: required(scan.leaks, "leaks")?,
+            totals: required(scan.totals, "totals")?,
+            scan_complete: required(scan.complete, "complete")?,
         })
     }
 
-    /// Returns the name of the node, if the document has one, and the time of the document.
     #[must_use]
     pub fn origin(&self) -> (Option<&str>, Timestamp) {
         (self.node.as_deref(), self.generated_at)

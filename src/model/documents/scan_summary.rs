@@ -1,6 +1,7 @@
 //! Summary of a scan for comparison: its objects and their bytes. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -16,7 +17,6 @@ use crate::model::text::display::short_reference;
 /// kept.
 const MOST_TEXT: usize = 256 << 10;
 
-/// Type of a summary's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SummaryKind {
@@ -33,6 +33,16 @@ pub enum SummaryKind {
     Container,
     /// A leak, by class and id.
     Leak,
+    /// A volume of podman, by its path: part of the share `other`.
+    Volume,
+    /// A path outside every store. Bytes in no other path; the extra is 0. The mount point of a filesystem has
+    /// everything else, and its extra is the minimum bytes of a path with an entry; without that entry, not all
+    /// directories were read.
+    Path,
+    /// Path with logs of a pod or container outside every store; the name is `<namespace>/<pod>[/<container>]`.
+    PodLog,
+    /// Path with data of a pod outside every store; the name is `<namespace>/<pod>[/<volume>]`.
+    PodVolume,
 }
 
 /// Store of an entry: its root, as the node itself names it, and its driver. A containerd root is one store with
@@ -48,12 +58,31 @@ pub struct SummaryStore {
     pub driver: String,
 }
 
-/// Key of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     pub place: Arc<SummaryStore>,
     pub kind: SummaryKind,
     pub id: String,
+}
+
+impl Key {
+    /// Creates the key of a filesystem or path, which is in no store.
+    #[must_use]
+    pub fn outside(kind: SummaryKind, id: String) -> Self {
+        Self { place: Arc::default(), kind, id }
+    }
+
+    /// Returns true for a path outside every store. It belongs to the filesystem with the nearest mount point above it.
+    #[must_use]
+    pub fn is_path(&self) -> bool {
+        self.place.root.is_empty() && self.kind != SummaryKind::Filesystem
+    }
+}
+
+/// Returns the nearest mount point above a path.
+#[must_use]
+pub fn mount_above<'a>(mounts: &BTreeSet<&'a str>, path: &str) -> Option<&'a str> {
+    Path::new(path).ancestors().find_map(|path| mounts.get(path.to_str()?).copied())
 }
 
 /// Size and name of an entry.
@@ -69,7 +98,6 @@ pub struct SummaryEntry {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanSummary {
-    /// Everything could be read.
     pub complete: bool,
     #[serde(with = "by_place")]
     pub entries: BTreeMap<Key, SummaryEntry>,
@@ -78,20 +106,31 @@ pub struct ScanSummary {
     pub users: BTreeMap<String, ContainerUser>,
 }
 
-/// User of a container: its pod and program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerUser {
     /// Pod and container, `web-0/app`; the name of a container outside any pod.
     pub name: String,
     /// Namespace of the pod; see [`Container::namespace`].
     pub namespace: Option<String>,
-    /// Program that made the container.
     pub owner: String,
     /// Beginnings of the ids of the images that it uses: first the image that it was made from, then its volumes.
     pub images: Vec<String>,
 }
 
 impl ContainerUser {
+    /// Returns the users of all containers, in their order.
+    #[must_use]
+    pub fn all(inventory: &Inventory) -> Vec<Self> {
+        let sandboxes = inventory.containers.iter().filter(|container| container.sandbox);
+        let sandboxes: HashMap<_, _> =
+            sandboxes.map(|sandbox| (sandbox.id.as_str(), sandbox.name.as_str())).collect();
+        let users = inventory.containers.iter().map(|container| {
+            let sandbox = container.sandbox_id.as_deref().and_then(|id| sandboxes.get(id)).copied();
+            Self::of(inventory, container, sandbox)
+        });
+        users.collect()
+    }
+
     /// Creates the user of a container whose pod has the sandbox `sandbox`.
     fn of(inventory: &Inventory, container: &Container, sandbox: Option<&str>) -> Self {
         let (name, _) = pod_container(&container.name).unwrap_or_else(|| {
@@ -198,11 +237,11 @@ impl ScanSummary {
             };
             add(&Arc::default(), SummaryKind::Filesystem, filesystem.mount.to_string_lossy().into(), entry);
         }
-        let places = inventory
+        let places: Vec<_> = inventory
             .stores
             .iter()
-            .map(|store| Arc::new(SummaryStore::of(&crate::model::StoreId::of(store))));
-        let places: Vec<_> = places.collect();
+            .map(|store| Arc::new(SummaryStore::of(&crate::model::StoreId::of(store))))
+            .collect();
         for (ix, place) in places.iter().enumerate() {
             for (id, size) in refs::breakdown(inventory, refs, StoreIx::from(ix)).by_holder() {
                 let entry = SummaryEntry { bytes: size.bytes, ..SummaryEntry::default() };
@@ -259,19 +298,13 @@ impl ScanSummary {
             let bound = bounds.entry(key.kind).or_insert_with(|| RecordBound::new(MOST_TEXT));
             bound.admits(key.id.len().saturating_add(entry.name.len()))
         });
-        let sandboxes = inventory.containers.iter().filter(|container| container.sandbox);
-        let sandboxes: HashMap<_, _> =
-            sandboxes.map(|sandbox| (sandbox.id.as_str(), sandbox.name.as_str())).collect();
         let entries = BTreeMap::from_iter(entries);
-        let kept = inventory.containers.iter().filter(|container| {
+        let users = inventory.containers.iter().zip(ContainerUser::all(inventory));
+        let kept = users.filter(|(container, _)| {
             let place = places[container.store.get()].clone();
             entries.contains_key(&Key { place, kind: SummaryKind::Container, id: container.id.to_string() })
         });
-        let users = kept.map(|container| {
-            let sandbox = container.sandbox_id.as_deref().and_then(|id| sandboxes.get(id)).copied();
-            (container.id.to_string(), ContainerUser::of(inventory, container, sandbox))
-        });
-        let users = users.collect();
+        let users = kept.map(|(container, user)| (container.id.to_string(), user)).collect();
         Self { complete, entries, users }
     }
 
@@ -287,21 +320,44 @@ impl ScanSummary {
             if key.kind == SummaryKind::Filesystem { &key.id } else { "" }
         }
         // Most keys share the allocation of their store, so that this compares pointers.
-        let mut outline: Vec<_> = self.entries.keys().map(|key| (&key.place, mount_point(key))).collect();
+        let keys = self.entries.keys().filter(|key| !key.is_path());
+        let mut outline: Vec<_> = keys.map(|key| (&key.place, mount_point(key))).collect();
         outline.dedup();
         outline.into_iter().map(|(place, id)| (&**place, id)).collect()
     }
 
-    /// Removes stores and filesystems that the other summary does not contain.
+    /// Returns the mount points of the filesystems.
+    #[must_use]
+    pub fn mounts(&self) -> BTreeSet<&str> {
+        let filesystems = self.entries.keys().filter(|key| key.kind == SummaryKind::Filesystem);
+        filesystems.map(|key| key.id.as_str()).collect()
+    }
+
+    /// Removes stores and filesystems that the other summary does not contain. Such a store becomes a path, as it is in
+    /// a scan that did not read it.
     pub fn retain_common(&mut self, other: &Self) {
-        let places = other.places();
+        let (places, theirs) = (other.places(), other.mounts());
+        let mut unread: BTreeMap<String, u64> = BTreeMap::new();
+        for (key, entry) in &self.entries {
+            let is_unread = key.kind == SummaryKind::Share && !places.contains(&*key.place);
+            if is_unread && places.iter().all(|place| place.root != key.place.root) {
+                let bytes = unread.entry(key.place.root.clone()).or_default();
+                *bytes = bytes.saturating_add(entry.bytes);
+            }
+        }
+        for (root, bytes) in unread {
+            let entry = SummaryEntry { bytes, ..SummaryEntry::default() };
+            self.entries.insert(Key::outside(SummaryKind::Path, root), entry);
+        }
+        let ours: BTreeSet<_> = self.mounts().into_iter().map(str::to_owned).collect();
+        let ours = ours.iter().map(String::as_str).collect();
         self.entries.retain(|key, _| match key.kind {
             SummaryKind::Filesystem => other.entries.contains_key(key),
+            _ if key.is_path() => mount_above(&ours, &key.id).is_some_and(|mount| theirs.contains(mount)),
             _ => places.contains(&*key.place),
         });
     }
 
-    /// Returns the bytes of all stores together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let shares = self.entries.iter().filter(|(key, _)| key.kind == SummaryKind::Share);
@@ -318,7 +374,6 @@ pub fn join_names(names: &[String]) -> String {
     serde_json::Value::from(names).to_string()
 }
 
-/// Splits a text of [`join_names`] into its names.
 #[must_use]
 pub fn split_names(text: &str) -> Vec<String> {
     let array = text.starts_with('[').then(|| serde_json::from_str(text).ok()).flatten();

@@ -6,7 +6,6 @@ use crate::model::text::names::names;
 pub const FULL: f64 = 85.0;
 
 names! {
-    /// Urgency of the advice.
     Urgency {
         /// The numbers of the disk contradict each other, or no disk was found.
         Unknown = "unknown",

@@ -30,7 +30,6 @@ names! {
         ContainersExited = "containers_exited",
         /// Containers that were never started, or whose state the disk does not show.
         ContainersOther = "containers_other",
-        /// BuildKit's caches.
         BuildCache = "build_cache",
         Leaks = "leaks",
         /// Files whose owner is unknown, because records or a layout cannot be read.
@@ -52,18 +51,14 @@ impl LineKind {
     }
 }
 
-/// One line of a filesystem's column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub kind: LineKind,
     /// Name of the snapshotter for [`LineKind::Snapshotter`]; the obstacle to deletion for
     /// [`LineKind::ImagesOutOfReach`].
     pub name: Option<String>,
-    /// Number of objects.
     pub count: usize,
-    /// Bytes on the filesystem.
     pub bytes: u64,
-    /// Inodes on the filesystem.
     pub inodes: u64,
     /// Bytes that would be freed if only the deletable part of this line were deleted.
     pub reclaimable_bytes: u64,
@@ -71,7 +66,6 @@ pub struct Line {
     pub is_measured: bool,
 }
 
-/// All that the stores contain on a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
     /// One line of each kind, in order; for snapshotters and images out of reach, one line for each name.
@@ -234,7 +228,6 @@ fn is_counted(inventory: &Inventory, root: Root) -> bool {
     }
 }
 
-/// Returns the filesystem that a root is counted on.
 fn filesystem_of(inventory: &Inventory, root: Root) -> FilesystemIx {
     let (holds, store) = match root {
         Root::Image(ix) => (&inventory[ix].holds, inventory[ix].store),

@@ -41,17 +41,14 @@ impl Fair {
         self.shares.get(&position).copied().unwrap_or(0)
     }
 
-    /// Returns the shares of all images together.
     pub fn images(&self) -> u64 {
         sum(self.shares.iter().filter(|(position, _)| **position < self.images).map(|(_, share)| *share))
     }
 
-    /// Returns the shares of all containers together.
     pub fn containers(&self) -> u64 {
         sum(self.shares.iter().filter(|(position, _)| **position >= self.images).map(|(_, share)| *share))
     }
 
-    /// Returns the sum of all shares and fields.
     pub fn total(&self) -> u64 {
         sum([self.images(), self.containers(), self.build_cache, self.leaks, self.metadata, self.other])
     }

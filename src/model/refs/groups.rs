@@ -10,7 +10,6 @@ use crate::model::text::names::names;
 use crate::model::text::reference::{registry, repository};
 
 names! {
-    /// Property by which images and containers are grouped.
     GroupBy {
         /// Repositories of an image's names; a container is grouped with its image.
         Repository = "repository",
@@ -27,7 +26,6 @@ names! {
 
 names! {
     GroupKind {
-        /// A group with a name.
         Group = "group",
         /// Images without a name; or containers in no namespace, and their images.
         Unnamed = "unnamed",
@@ -36,7 +34,6 @@ names! {
     }
 }
 
-/// Images and containers of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     pub kind: GroupKind,
@@ -64,8 +61,8 @@ pub fn groups(keys: &GroupKeys<'_>, fair: &Fair) -> Vec<Group> {
 
 /// Divides a share among its groups. The first groups get the remaining bytes.
 fn divide<'a>(
-    groups: &mut BTreeMap<Key<'a>, Group>,
-    keys: &BTreeSet<Key<'a>>,
+    groups: &mut BTreeMap<KeyOfGroup<'a>, Group>,
+    keys: &BTreeSet<KeyOfGroup<'a>>,
     bytes: u64,
     count: impl Fn(&mut Group),
 ) {
@@ -84,13 +81,13 @@ fn divide<'a>(
     }
 }
 
-type Key<'a> = (GroupKind, &'a str);
+type KeyOfGroup<'a> = (GroupKind, &'a str);
 
 /// Groups of each image and container; each has at least one.
 #[derive(Debug)]
 pub struct GroupKeys<'a> {
-    images: Vec<BTreeSet<Key<'a>>>,
-    containers: Vec<BTreeSet<Key<'a>>>,
+    images: Vec<BTreeSet<KeyOfGroup<'a>>>,
+    containers: Vec<BTreeSet<KeyOfGroup<'a>>>,
 }
 
 impl<'a> GroupKeys<'a> {
@@ -101,16 +98,16 @@ impl<'a> GroupKeys<'a> {
 }
 
 fn keys(inventory: &Inventory, by: GroupBy) -> GroupKeys<'_> {
-    const NAMELESS: Key<'_> = (GroupKind::Unnamed, "");
-    fn named(name: &str) -> Key<'_> {
+    const NAMELESS: KeyOfGroup<'_> = (GroupKind::Unnamed, "");
+    fn named(name: &str) -> KeyOfGroup<'_> {
         (GroupKind::Group, name)
     }
-    let of_image: fn(&Image) -> BTreeSet<Key<'_>> = match by {
+    let of_image: fn(&Image) -> BTreeSet<KeyOfGroup<'_>> = match by {
         GroupBy::Repository => |image| image.names.iter().map(|name| named(repository(name))).collect(),
         GroupBy::Registry => |image| image.names.iter().map(|name| named(registry(name))).collect(),
         GroupBy::Namespace | GroupBy::Owner | GroupBy::Container => |_| BTreeSet::new(),
     };
-    let of_container: fn(&Container) -> Option<Key<'_>> = match by {
+    let of_container: fn(&Container) -> Option<KeyOfGroup<'_>> = match by {
         GroupBy::Namespace => |container| Some(container.namespace.as_deref().map_or(NAMELESS, named)),
         GroupBy::Owner => |container| Some(named(container.owner.as_str())),
         GroupBy::Container => |container| Some(named(&container.name)),

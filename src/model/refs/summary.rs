@@ -73,7 +73,6 @@ pub struct Breakdown {
     pub build_cache: Size,
     /// Remaining bytes that leaks reach.
     pub leaks: Size,
-    /// The store's own bookkeeping.
     pub metadata: Size,
     /// Everything else below the store's root.
     pub other: Size,
@@ -99,7 +98,6 @@ impl Breakdown {
     }
 }
 
-/// Divides a store's bytes by kind of holder.
 #[must_use]
 pub fn breakdown(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Breakdown {
     let mut sums = Breakdown::default();
@@ -121,7 +119,6 @@ pub fn breakdown(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Breakdow
 }
 
 names! {
-    /// Kind of the objects that a [`SummaryRow`] counts.
     RowKind {
         /// Images with [`Standing::InUse`]: a container or a use from elsewhere needs them.
         ImagesInUse = "images_in_use",
@@ -134,26 +131,21 @@ names! {
         /// Snapshots of images in a snapshotter other than the store's usual one.
         Snapshotter = "snapshotter",
         Containers = "containers",
-        /// BuildKit's caches.
         BuildCache = "build_cache",
         /// Leaks with the verdict "reclaim".
         LeaksReclaimable = "leaks",
         /// Leaks that are kept until a person or a repair has handled them.
         LeaksKept = "leaks_kept",
-        /// The store's bookkeeping.
         Metadata = "metadata",
         /// Everything else below the store's root.
         Other = "other",
     }
 }
 
-/// Row of a store's summary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SummaryRow {
     pub kind: RowKind,
-    /// Name of the snapshotter, for [`RowKind::Snapshotter`].
     pub name: Option<String>,
-    /// Number of objects.
     pub count: usize,
     /// Size of the objects as a set. `exclusive.frees_bytes` is what would be freed if only the whole row were
     /// deleted. Containers count without the nodes that images reach; leaks count without those that images or
@@ -217,11 +209,9 @@ pub struct Snapshotter {
     pub name: String,
     /// Number of snapshots, including those of containers.
     pub snapshots: usize,
-    /// Size of the snapshots.
     pub size: Size,
 }
 
-/// Returns the snapshotters that have snapshots in a store, by name.
 #[must_use]
 pub fn snapshotters(inventory: &Inventory, refs: &Refs, store: StoreIx) -> Vec<Snapshotter> {
     let mut found: BTreeMap<&str, (usize, Size)> = BTreeMap::new();
@@ -332,8 +322,11 @@ fn without(
 /// the verdict "reclaim" in stores that are neither damaged nor closed.
 #[must_use]
 pub fn reclaimable(inventory: &Inventory, refs: &Refs, stores: &[StoreIx]) -> Size {
-    let roots = stores.iter().flat_map(|store| refs.roots_of(*store)).copied();
-    let roots = roots.filter(|root| is_deletable(inventory, refs, *root));
+    let roots = stores
+        .iter()
+        .flat_map(|store| refs.roots_of(*store))
+        .copied()
+        .filter(|root| is_deletable(inventory, refs, *root));
     refs.sizes_of_set(inventory, &roots.collect::<Vec<_>>()).exclusive
 }
 

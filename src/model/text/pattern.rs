@@ -34,7 +34,6 @@ impl Pattern {
         Ok(Self { text: text.to_owned(), glob: glob.compile_matcher() })
     }
 
-    /// Returns the pattern as written.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text

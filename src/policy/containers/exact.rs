@@ -24,18 +24,16 @@ pub struct Input<'a> {
     pub sandboxes: &'a [Sandbox],
     pub pods: &'a Pods,
     pub policy: &'a ContainerPolicy,
-    /// Present time, for ages.
     pub now: Timestamp,
 }
 
-/// Dead container that counts for the limits.
-struct Candidate<'a> {
+struct LimitedContainer<'a> {
     container: &'a Container,
     /// Rule that protects it: a limit must not delete it. It still counts for the limits.
     kept: Option<Ruling>,
 }
 
-impl Candidate<'_> {
+impl LimitedContainer<'_> {
     fn since(&self) -> (Option<Timestamp>, u32, &str) {
         (self.container.dead_since(), self.container.attempt, &self.container.id)
     }
@@ -57,7 +55,7 @@ pub fn containers(input: Input<'_>) -> Verdicts {
         .filter(|container| container.state == ContainerState::Running)
         .map(unit_of)
         .collect();
-    let mut units: HashMap<(&str, &str), Vec<Candidate<'_>>> = HashMap::new();
+    let mut units: HashMap<(&str, &str), Vec<LimitedContainer<'_>>> = HashMap::new();
     let mut to_delete: Vec<(&Container, Cause)> = Vec::new();
     for container in input.containers {
         if container.state == ContainerState::Running {
@@ -73,7 +71,7 @@ pub fn containers(input: Input<'_>) -> Verdicts {
         } else if container.state == ContainerState::Created && ready.contains(container.sandbox.as_str()) {
             verdicts.keep(&container.id, Rule::Starting, "it has not started yet, and its pod is running");
         } else {
-            units.entry(unit_of(container)).or_default().push(Candidate { container, kept: young });
+            units.entry(unit_of(container)).or_default().push(LimitedContainer { container, kept: young });
         }
     }
     let mut units: Vec<_> = units.into_iter().collect();
@@ -99,7 +97,7 @@ pub fn containers(input: Input<'_>) -> Verdicts {
             !is_deleted
         });
     }
-    let mut units: Vec<Vec<Candidate<'_>>> = units.into_iter().map(|(_, dead)| dead).collect();
+    let mut units: Vec<Vec<LimitedContainer<'_>>> = units.into_iter().map(|(_, dead)| dead).collect();
     if let Some(limit) = input.policy.max_total {
         verdicts.over_total = meet_total(&mut units, limit, &mut to_delete);
     }
@@ -146,7 +144,7 @@ fn too_young(input: Input<'_>, since: Option<Timestamp>, state: &str) -> Option<
 /// Deletes the oldest containers of the units with the most containers until at most `limit` are left. Returns the
 /// number of containers that are left above the limit.
 fn meet_total<'a>(
-    units: &mut [Vec<Candidate<'a>>],
+    units: &mut [Vec<LimitedContainer<'a>>],
     limit: usize,
     to_delete: &mut Vec<(&'a Container, Cause)>,
 ) -> usize {
@@ -190,9 +188,11 @@ pub fn sandboxes(input: Input<'_>, occupied: impl Fn(&str) -> bool) -> Verdicts 
         }
     }
     to_delete.sort_by_key(|(sandbox, _)| (sandbox.created, sandbox.id.as_str()));
-    let removals = to_delete.into_iter();
-    let removals =
-        removals.map(|(sandbox, cause)| Removal { id: sandbox.id.clone(), cause, stop_first: true });
+    let removals = to_delete.into_iter().map(|(sandbox, cause)| Removal {
+        id: sandbox.id.clone(),
+        cause,
+        stop_first: true,
+    });
     verdicts.to_delete = removals.collect();
     verdicts
 }

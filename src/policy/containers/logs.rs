@@ -9,18 +9,14 @@ use crate::policy::containers::types::Pods;
 /// State of the container that a link is named after, as the runtime reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkTarget {
-    /// The link's name does not contain an id.
     NoId,
-    /// The runtime does not know the container.
     Unknown,
-    /// The runtime did not answer.
     Failed,
     /// The runtime answered without a state.
     Empty,
     State(ContainerState),
 }
 
-/// State of a pod's log directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogDirectoryState<'a> {
     /// Uid of the pod; `None` if the name is not that of a pod's directory.

@@ -8,7 +8,6 @@ use crate::model::ContainerState;
 use crate::model::deletion::plan::Cause;
 use crate::model::rules::{Rule, Ruling};
 
-/// Limits for exited containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContainerPolicy {
     /// Minimum age. It counts from the exit of a container, or from its creation if it never ran; for a sandbox, from
@@ -39,21 +38,17 @@ impl ContainerPolicy {
     }
 }
 
-/// A container of CRI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Container {
     pub id: String,
     /// Uid of its pod according to the kubelet's label; empty if the kubelet did not make it.
     pub pod: String,
-    /// Name in the pod.
     pub name: String,
     /// Number of times it was recreated.
     pub attempt: u32,
-    /// Id of its sandbox.
     pub sandbox: String,
     pub state: ContainerState,
     pub created: Option<Timestamp>,
-    /// Time of exit, if known.
     pub died: Option<Timestamp>,
 }
 
@@ -81,7 +76,6 @@ impl Container {
     }
 }
 
-/// A pod sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sandbox {
     pub id: String,
@@ -93,7 +87,6 @@ pub struct Sandbox {
     pub ready: bool,
 }
 
-/// Deleted pods of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pods {
     /// Uids of the pods whose content may be deleted.
@@ -110,20 +103,16 @@ impl Pods {
     }
 }
 
-/// Planned removal of a container or sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// Id of the container or sandbox.
     pub id: String,
     pub cause: Cause,
     /// Stop it first, and keep it if that fails. True for every sandbox, and for a container whose state is unknown.
     pub stop_first: bool,
 }
 
-/// Verdicts of a policy on all containers, or on all sandboxes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdicts {
-    /// Removals in their order.
     pub to_delete: Vec<Removal>,
     /// Kept objects by id, with the ruling.
     pub kept: Vec<(String, Ruling)>,
@@ -132,7 +121,6 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
-    /// Returns the removal of an object, if it is planned.
     #[must_use]
     pub fn deletes(&self, id: &str) -> Option<&Removal> {
         self.to_delete.iter().find(|removal| removal.id == id)

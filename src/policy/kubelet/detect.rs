@@ -13,9 +13,7 @@ pub struct KubeletRecord {
     pub id: String,
     /// Runtime handler that its removal names.
     pub handler: String,
-    /// Time when it was first seen.
     pub first_detected: Option<Timestamp>,
-    /// Time when it was last seen in use.
     pub last_used: Option<Timestamp>,
     /// Size that the runtime reports.
     pub size_bytes: u64,
@@ -60,7 +58,6 @@ pub(super) fn detect(
     Ok(in_use)
 }
 
-/// Returns the key of an image among the [`KubeletRecords`].
 pub(super) fn key(by_handler: bool, id: &str, handler: &str) -> String {
     if by_handler && !handler.is_empty() { format!("{id},{handler}") } else { id.to_owned() }
 }

@@ -2,7 +2,6 @@
 
 use crate::model::text::display::bytes;
 
-/// Reason why a run fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KubeletFailure {
     #[error("listing the images: {0}")]
@@ -16,7 +15,6 @@ pub enum KubeletFailure {
     /// Images above the maximum age could not be deleted; the run ended there.
     #[error("deleting old images: {}", list(.0))]
     AgeDeletion(Vec<(String, String)>),
-    /// Images could not be deleted to make space.
     #[error("deleting images: {}", list(.0))]
     Deletion(Vec<(String, String)>),
     /// According to listed sizes, too little was freed.
@@ -26,14 +24,12 @@ pub enum KubeletFailure {
         bytes(*freed_bytes)
     )]
     NotEnoughFreed {
-        /// Bytes that the run wanted to free.
         wanted_bytes: i128,
         /// Sum of the listed sizes of the deleted images.
         freed_bytes: u64,
     },
 }
 
-/// Event that the kubelet reports on the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KubeletEvent {
     /// The deletions were not sufficient, according to listed sizes.

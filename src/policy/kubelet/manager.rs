@@ -18,7 +18,6 @@ pub struct FreedImages {
     pub freed_bytes: u64,
 }
 
-/// Result of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CollectorReport {
     pub freed: FreedImages,
@@ -26,13 +25,10 @@ pub struct CollectorReport {
     pub usage_percent: Option<i64>,
     /// Bytes that the run wanted to free; `None` if the threshold was not reached.
     pub wanted_bytes: Option<i128>,
-    /// Events on the node.
     pub events: Vec<KubeletEvent>,
-    /// Reason why it failed.
     pub failure: Option<KubeletFailure>,
 }
 
-/// Collector with its records.
 #[derive(Clone, Debug)]
 pub struct Manager {
     pub policy: KubeletPolicy,
@@ -91,8 +87,8 @@ impl Manager {
         now: Timestamp,
     ) -> Result<Vec<String>, KubeletFailure> {
         let in_use: BTreeSet<_> = detect(&mut self.records, self.policy.by_handler, runtime, now)?;
-        let images = self.records.iter().filter(|(key, record)| !record.pinned && !in_use.contains(*key));
-        let mut images: Vec<_> = images.collect();
+        let mut images: Vec<_> =
+            self.records.iter().filter(|(key, record)| !record.pinned && !in_use.contains(*key)).collect();
         images.sort_by_key(|(_, record)| (record.last_used, record.first_detected));
         Ok(images.into_iter().map(|(key, _)| key.clone()).collect())
     }

@@ -73,7 +73,6 @@ impl<'a> SimulatedNode<'a> {
         Manager { policy, began: Timestamp::MIN, records: records.collect() }
     }
 
-    /// Returns the numbers of the image filesystem.
     pub fn space(&self) -> Measured {
         let space = self.spaces.get(self.filesystem.get()).cloned();
         space.unwrap_or(Err(InvalidStats::Missing(Stat::All)))

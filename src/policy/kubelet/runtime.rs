@@ -9,7 +9,6 @@ pub struct ListedImage {
     pub id: String,
     /// Size that the runtime reports; its meaning differs between runtimes.
     pub size_bytes: u64,
-    /// The runtime pins it.
     pub pinned: bool,
     /// Runtime handler that it was pulled for; empty for none.
     pub handler: String,
@@ -24,7 +23,6 @@ impl ListedImage {
     }
 }
 
-/// A container in any state, as the runtime lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListedContainer {
     pub image_id: String,
@@ -34,10 +32,8 @@ pub struct ListedContainer {
     pub mounted_images: Vec<String>,
 }
 
-/// Everything that a runtime lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// Store of the runtime.
     pub store: StoreId,
     /// Images with their store and id on the disk; `None` if no store contains the image.
     pub images: Vec<(ListedImage, Option<(StoreId, ImageId)>)>,
@@ -45,13 +41,11 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Returns the runtime's image filesystem in an inventory.
     #[must_use]
     pub fn filesystem_in(&self, inventory: &Inventory) -> Option<FilesystemIx> {
         inventory.find_store(&self.store).map(|store| inventory[store].filesystem)
     }
 
-    /// Returns the images with their positions in an inventory.
     #[must_use]
     pub fn images_in(&self, inventory: &Inventory) -> Vec<(ListedImage, Option<ImageIx>)> {
         let stores = inventory.store_ids();

@@ -7,7 +7,6 @@ use crate::model::space::Space;
 /// Period of the collection loop; the first run is at once.
 pub const IMAGE_GC_PERIOD: SignedDuration = SignedDuration::from_mins(5);
 
-/// Policy of the image collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KubeletPolicy {
     /// `imageGCHighThresholdPercent`: collection starts at this percentage; usage is rounded up before the
@@ -62,7 +61,6 @@ impl Default for KubeletPolicy {
     }
 }
 
-/// Setting that the kubelet rejects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigFault {
     #[error("the high threshold is not within 0 and 100")]

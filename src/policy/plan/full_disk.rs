@@ -8,7 +8,6 @@ use crate::model::space::BytesAndInodes;
 use crate::model::{FilesystemIx, ImageIx, NodeKind, Size};
 use crate::policy::input::{FullFilesystem, Input};
 
-/// Decides which images can be deleted while stores are full.
 #[derive(Clone, Copy)]
 pub(super) struct FirstDeletion<'a> {
     pub(super) full: &'a [FullFilesystem],
@@ -29,9 +28,11 @@ impl FirstDeletion<'_> {
     /// later too. The editor measures the directories themselves, and refuses if they are too small.
     fn gain(&self, image: ImageIx, filesystem: FilesystemIx) -> BytesAndInodes {
         let inventory = self.input.inventory;
-        let exclusive = self.live.last_held(Root::Image(image));
-        let exclusive = exclusive.filter(|node| self.input.refs.use_of(inventory, *node).is_none());
-        let exclusive = exclusive.map(|node| &inventory[node]);
+        let exclusive = self
+            .live
+            .last_held(Root::Image(image))
+            .filter(|node| self.input.refs.use_of(inventory, *node).is_none())
+            .map(|node| &inventory[node]);
         let freed =
             exclusive.filter(|node| node.filesystem == filesystem && node.kind != NodeKind::ImageMetadata);
         freed.map(|node| node.size).sum::<Size>().into()

@@ -37,7 +37,6 @@ use full_disk::FirstDeletion;
 use space_pass::{SpacePass, gain_on};
 pub use types::Task;
 
-/// Plans one deletion at a time.
 #[derive(Debug)]
 pub struct Planner<'a> {
     input: Input<'a>,
@@ -65,12 +64,9 @@ pub struct Planner<'a> {
 /// By node: a description of what keeps it, if anything does.
 type Keepers = HashMap<NodeIx, Option<Rc<str>>>;
 
-/// State of an image in the plan.
 #[derive(Debug)]
 pub enum ImageState {
-    /// A rule keeps it.
     Kept(Ruling),
-    /// It may be deleted.
     Candidate,
     Gone,
 }
@@ -221,7 +217,6 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Ends the planning at any stage.
     #[must_use]
     pub fn finish(mut self, measured: &[Measured]) -> Plan {
         self.fail_unanswered();
@@ -351,7 +346,6 @@ impl<'a> Planner<'a> {
         self.is_candidate(image) && self.can_begin(image)
     }
 
-    /// Returns whether the age pass ended early.
     fn is_aged_left(&self) -> bool {
         !self.is_request && self.order.iter().any(|image| self.is_aged(*image))
     }
@@ -380,8 +374,11 @@ impl<'a> Planner<'a> {
     fn filesystem_of(&self, image: ImageIx) -> FilesystemIx {
         let inventory = self.input.inventory;
         let gains = plan::gains(inventory, &self.live, Root::Image(image));
-        let largest = gains.iter().max_by_key(|gain| gain.size.frees_bytes);
-        let largest = largest.filter(|gain| gain.size.frees_bytes > 0).map(|gain| gain.filesystem);
+        let largest = gains
+            .iter()
+            .max_by_key(|gain| gain.size.frees_bytes)
+            .filter(|gain| gain.size.frees_bytes > 0)
+            .map(|gain| gain.filesystem);
         largest.unwrap_or(inventory[inventory[image].store].filesystem)
     }
 
@@ -443,9 +440,11 @@ impl<'a> Planner<'a> {
             let pass = pass.get_or_insert_with(|| {
                 Box::new(SpacePass::new(filesystem, self.input.inventory, plan.wanted))
             });
-            let candidates = self.order.iter().copied();
-            let candidates =
-                candidates.filter(|image| matches!(self.states[image.get()], ImageState::Candidate));
+            let candidates = self
+                .order
+                .iter()
+                .copied()
+                .filter(|image| matches!(self.states[image.get()], ImageState::Candidate));
             plan.few_inodes = pass.few_inodes(&self.input, &self.live, candidates, wanted.inodes);
             let wanted = match plan.few_inodes {
                 Some(_) => BytesAndInodes { inodes: 0, ..wanted },
@@ -478,7 +477,6 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Continues with the next filesystem.
     fn next_filesystem(&mut self) {
         let Stage::Space { filesystem, pass } = &mut self.stage else { return };
         let next = *filesystem + 1;
@@ -603,8 +601,8 @@ impl<'a> Planner<'a> {
     fn ruling_on_untouched(&self, image: ImageIx) -> Ruling {
         let nodes = self.input.refs.reach(Root::Image(image)).iter();
         let filesystems: HashSet<_> = nodes.map(|node| self.input.inventory[*node].filesystem).collect();
-        let plans = self.filesystems.iter().filter(|plan| filesystems.contains(&plan.filesystem));
-        let plans: Vec<_> = plans.collect();
+        let plans: Vec<_> =
+            self.filesystems.iter().filter(|plan| filesystems.contains(&plan.filesystem)).collect();
         if let Some(invalid) = plans.iter().find_map(|plan| plan.invalid.as_ref()) {
             return Ruling::keeps(Rule::Unmeasured, invalid.to_string());
         }
@@ -666,8 +664,7 @@ fn check_filesystem(
     plan: &mut FilesystemPlan,
     measured: &[Measured],
 ) -> Result<Space, InvalidStats> {
-    let space = measured.get(plan.filesystem.get()).cloned();
-    let space = space.unwrap_or(Err(InvalidStats::Missing(Stat::All)));
+    let space = measured.get(plan.filesystem.get()).cloned().unwrap_or(Err(InvalidStats::Missing(Stat::All)));
     if plan.before.is_none() {
         plan.before = Some(space.clone());
     }
@@ -711,7 +708,6 @@ fn mount(input: &Input<'_>, filesystem: FilesystemIx) -> String {
     filesystem.map(|filesystem| filesystem.mount.display().to_string()).unwrap_or_default()
 }
 
-/// Returns the time that nothing has used an image for.
 fn idle(input: &Input<'_>, image: ImageIx) -> Option<SignedDuration> {
     input.ages(image).map(|ages| input.now.duration_since(ages.idle_since()))
 }

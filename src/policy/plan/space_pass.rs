@@ -102,7 +102,6 @@ impl SpacePass {
         inodes
     }
 
-    /// Returns the images that were passed over and still exist.
     pub(crate) fn passed_over(&self) -> impl Iterator<Item = ImageIx> + '_ {
         let passed = self.passed.iter().enumerate().filter(|(_, passed)| **passed);
         passed.map(|(ix, _)| ix.into())

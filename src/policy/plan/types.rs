@@ -3,7 +3,6 @@
 use crate::model::ImageIx;
 use crate::model::rules::Rule;
 
-/// Task of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task<'a> {
     /// Deletions that the policy requires: by age, then by space.

@@ -3,7 +3,6 @@
 /// Frame of the page, with `{{name}}` for each value.
 pub(super) const PAGE: &str = include_str!("assets/page.html");
 
-/// Style of the page.
 pub(super) const STYLE: &str = include_str!("assets/page.css");
 
 /// Layouts of hierarchies: d3-hierarchy as published, ISC licence (`assets/vendor`).

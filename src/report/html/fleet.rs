@@ -29,7 +29,7 @@ pub fn fleet_page(document: &FleetDoc) -> serde_json::Result<String> {
     for sentence in text::fleet_sentences(document) {
         out.push_str(&format!("<p>{}</p>\n", escape(&sentence)));
     }
-    for section in text::fleet_sections(&document.fleet, ROWS) {
+    for section in text::fleet_sections(document, ROWS) {
         out.push_str(&table(&section));
     }
     if !document.unread.is_empty() {
@@ -61,9 +61,10 @@ fn table(section: &text::FleetSection) -> String {
         format!("<th class=\"{}\">{}</th>", class(column), escape(heading.trim_start_matches('>')))
     });
     let rows = section.rows.iter().map(|row| {
-        let cells = row.iter().enumerate();
-        let cells =
-            cells.map(|(column, cell)| format!("<td class=\"{}\">{}</td>", class(column), escape(cell)));
+        let cells = row
+            .iter()
+            .enumerate()
+            .map(|(column, cell)| format!("<td class=\"{}\">{}</td>", class(column), escape(cell)));
         format!("<tr>{}</tr>\n", cells.collect::<String>())
     });
     let more = match section.omitted {

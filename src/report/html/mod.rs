@@ -32,8 +32,12 @@ pub fn page(
     in_text: &dyn for<'a> Fn(&'a str) -> Cow<'a, str>,
 ) -> serde_json::Result<String> {
     let generated_at = report.header.generated_at;
-    let place = report.host.as_ref().or(report.sysroot.as_ref());
-    let place = place.map(|place| format!(" of {}", safe(place))).unwrap_or_default();
+    let place = report
+        .host
+        .as_ref()
+        .or(report.sysroot.as_ref())
+        .map(|place| format!(" of {}", safe(place)))
+        .unwrap_or_default();
     let title = format!("layersweep report{place}, {}", generated_at.strftime("%Y-%m-%d"));
     let json = serde_json::to_string(report)?;
     Ok(page_with(&in_json(&json), &title, &generated_at.to_string(), &in_text(&plain(report))))

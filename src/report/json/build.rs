@@ -84,8 +84,7 @@ pub fn store(scan: &Scan, store_ix: StoreIx) -> StoreDoc {
 
 /// Builds the object of a store with its summary.
 pub fn usage_store(scan: &Scan, store_ix: StoreIx) -> UsageStoreDoc {
-    let rows = refs::rows(&scan.inventory, &scan.refs, store_ix);
-    let rows = rows.into_iter().map(|row| RowDoc {
+    let rows = refs::rows(&scan.inventory, &scan.refs, store_ix).into_iter().map(|row| RowDoc {
         kind: row.kind,
         name: row.name,
         count: row.count,

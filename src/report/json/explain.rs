@@ -15,7 +15,7 @@ use super::{
     SubjectKind, UserKind,
 };
 use crate::app::explain::AbsentImage;
-use crate::app::path_usage::{Owned, Owner, Row};
+use crate::app::path_usage::{Owned, Owner, OwnerRow};
 use crate::history::ages::ImageAge;
 use crate::history::story::Story;
 use crate::model::deletion::plan::{Target, TargetKind};
@@ -26,6 +26,7 @@ use crate::model::{
     ContainerState, ImageIx, Inventory, LeakIx, LostContainer, NodeIx, NodeKind, PrintedCommand,
     removal_command,
 };
+use crate::services::diagnosis::StoppedHolders;
 use crate::services::paths::owners_store;
 use crate::services::reach::Reach;
 use crate::stores::Scan;
@@ -49,6 +50,7 @@ pub fn explain(scan: &Scan, subject: Option<Subject>, owned: Option<&Owned>) -> 
         lost_container: None,
         volume: None,
         command: None,
+        stopped: StoppedHolders::default(),
         below: owned.map(|owned| below(scan, owned)),
         leaks: Vec::new(),
         used_by: Vec::new(),
@@ -102,7 +104,7 @@ fn below(scan: &Scan, owned: &Owned) -> BelowDoc {
     }
 }
 
-fn row_below(scan: &Scan, row: &Row) -> ShareRowDoc {
+fn row_below(scan: &Scan, row: &OwnerRow) -> ShareRowDoc {
     let document = match &row.owner {
         Owner::Image(image_ix) => {
             let image = &scan.inventory[*image_ix];
@@ -187,8 +189,9 @@ fn differences(scan: &Scan, root: Root) -> Vec<DifferenceDoc> {
             node.kind == NodeKind::SharedExtents || needs.any(|kind| kind == NodeKind::SharedExtents);
         *(if shares { &mut extents } else { &mut metadata }) += more;
     }
-    let parts = [(DifferenceCause::SharedExtents, extents), (DifferenceCause::FilesystemMetadata, metadata)];
-    let parts = parts.into_iter().filter(|(_, bytes)| *bytes != 0);
+    let parts = [(DifferenceCause::SharedExtents, extents), (DifferenceCause::FilesystemMetadata, metadata)]
+        .into_iter()
+        .filter(|(_, bytes)| *bytes != 0);
     parts.filter_map(|(cause, bytes)| Some(DifferenceDoc { cause, bytes: bytes.try_into().ok()? })).collect()
 }
 
@@ -254,8 +257,11 @@ fn of_node(scan: &Scan, node_ix: NodeIx, document: &mut ExplainDoc) {
 
 /// Returns whether a directory contains layers that are not measured.
 fn contains_unmeasured(scan: &Scan, directory: &str) -> bool {
-    let layers = scan.inventory.nodes.iter();
-    let mut layers = layers.filter(|node| node.layer.as_ref().is_some_and(|layer| layer.is_unmeasured));
+    let mut layers = scan
+        .inventory
+        .nodes
+        .iter()
+        .filter(|node| node.layer.as_ref().is_some_and(|layer| layer.is_unmeasured));
     layers.any(|node| Path::new(&scan.sysroot.shown(&node.path)).starts_with(directory))
 }
 

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::parts::{DocumentKind, Header};
-use crate::app::fits::{Coming, Fits};
-use crate::model::arrival::Ratio;
+use crate::app::fits::{Coming, Fit, Fits};
+use crate::model::arrival::{Arrival, SizeSource};
 use crate::model::rules::Rule;
 use crate::model::text::display::two_decimals;
 use crate::model::text::names::names;
@@ -21,9 +21,10 @@ pub struct FitsDoc {
     pub header: Header,
     /// True if everything was read, and the layers of all images are known.
     pub complete: bool,
-    /// Nothing is known to arrive, or what arrives fits below the thresholds without a deletion. If `complete` is false,
-    /// images of unknown size may not fit.
-    pub fits: bool,
+    /// Answer without a deletion: `yes` if the upper end of the estimate fits below the thresholds, or if nothing
+    /// arrives; `probably` if the estimate does, but not its upper end; `no`. If `complete` is false, images of
+    /// unknown size may not fit.
+    pub fits: Fit,
     /// Store that the images would be pulled into.
     pub store: String,
     /// Mount point of its filesystem.
@@ -33,28 +34,33 @@ pub struct FitsDoc {
     pub download_bytes: u64,
     /// Estimate of the bytes on the disk, of all images together.
     pub disk_bytes: u64,
-    /// The same with the low ratio.
+    /// Lower end of its spread.
     pub disk_bytes_low: u64,
-    /// The same with the high ratio.
+    /// Upper end of its spread.
     pub disk_bytes_high: u64,
-    pub ratio: Ratio,
+    /// Sources of the estimate, the most certain first; those of no layer are left out.
+    pub estimated_from: Vec<EstimatedFromDoc>,
     /// Percentage of the filesystem that is used now.
     pub used_percent: f64,
     /// Percentage that is used with the images; above 100 if there is no room at all.
     pub used_with_images_percent: f64,
+    /// The same with the lower end of the estimate.
+    pub used_with_images_percent_low: f64,
+    /// The same with the upper end of the estimate.
+    pub used_with_images_percent_high: f64,
     /// Percentage at which `gc` starts; null if that target is off.
     pub high_percent: Option<u8>,
     /// Percentage at which `gc` ends, and to which the command makes room; null if that target is off.
     pub low_percent: Option<u8>,
-    /// Command that makes room; null if none is needed, or if nothing can be deleted.
+    /// Command that makes room; null if they surely fit, or if nothing can be deleted.
     pub command: Option<String>,
     /// Images of the request that are here, and that this command deletes unless they are pinned first: now, or once
     /// they are older than the minimum age.
     pub to_pin: Vec<String>,
     /// Images that it deletes then, in this order.
     pub deletes: Vec<String>,
-    /// Number of the first of these deletions after which the images fit below the thresholds; null if they do not, or
-    /// if none are needed.
+    /// Number of the first of these deletions after which `fits_after_gc` is true; null if it is `no`, or if none are
+    /// needed.
     pub deletes_needed: Option<usize>,
     /// Images among these that were built or loaded here and never pulled: perhaps no registry has them.
     pub never_pulled: Vec<String>,
@@ -62,8 +68,8 @@ pub struct FitsDoc {
     pub freed_bytes: u64,
     /// Percentage that is used with the images after these deletions; null if none are needed.
     pub used_after_gc_percent: Option<f64>,
-    /// The images fit after these deletions; null if none are needed.
-    pub fits_after_gc: Option<bool>,
+    /// Answer after these deletions, as in `fits`; null if none are needed.
+    pub fits_after_gc: Option<Fit>,
     /// Images that are kept, by rule, most first.
     pub kept: Vec<KeptByRuleDoc>,
     /// Reason why `layersweep gc` would be refused now; null if it would not.
@@ -99,12 +105,27 @@ pub struct ComingDoc {
     pub download_bytes: Option<u64>,
     /// Estimate of the bytes on the disk; null if unknown.
     pub disk_bytes: Option<u64>,
+    /// Lower end of its spread.
+    pub disk_bytes_low: Option<u64>,
+    /// Upper end of its spread.
+    pub disk_bytes_high: Option<u64>,
     /// It is an index of manifests, which has no sizes.
     pub is_index: bool,
     /// Digest of the index's manifest for this node's platform; null without one.
     pub platform_digest: Option<String>,
     /// An argument without a registry and of unknown size, and no file has this name: perhaps it is misspelt.
     pub no_such_file: bool,
+}
+
+/// Layers whose sizes on the disk are estimated from one source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct EstimatedFromDoc {
+    /// `layer` (the same layer is on this node), `repository` (layers of its repository on this node), `manifest` (it
+    /// has the length of the tar), `node` (the mean of this node's layers) or `usual` (the usual ratio).
+    pub source: SizeSource,
+    /// Compressed bytes of these layers.
+    pub compressed_bytes: u64,
 }
 
 /// Images that a rule keeps.
@@ -128,17 +149,19 @@ pub fn fits(found: &Fits, thresholds: Option<Thresholds>) -> FitsDoc {
     FitsDoc {
         header: Header::new(DocumentKind::Fits, scan.taken_at),
         complete: scan.is_complete() && found.unknown() == 0,
-        fits: found.fits,
+        fits: found.fit,
         store: super::build::path(&scan.inventory[found.store].root),
         filesystem: super::build::path(&scan.inventory[found.filesystem()].mount),
         images: found.images.iter().map(|(name, coming)| coming_doc(name, coming)).collect(),
         download_bytes: found.total.download_bytes,
-        disk_bytes: found.total.disk_bytes,
-        disk_bytes_low: found.total.disk_bytes_low,
-        disk_bytes_high: found.total.disk_bytes_high,
-        ratio: found.ratio,
+        disk_bytes: found.total.disk.middle,
+        disk_bytes_low: found.total.disk.low,
+        disk_bytes_high: found.total.disk.high,
+        estimated_from: estimated_from(&found.total),
         used_percent: two_decimals(found.now.used_percent()),
-        used_with_images_percent: two_decimals(found.then.needed_percent()),
+        used_with_images_percent: two_decimals(found.then.middle.needed_percent()),
+        used_with_images_percent_low: two_decimals(found.then.low.needed_percent()),
+        used_with_images_percent_high: two_decimals(found.then.high.needed_percent()),
         high_percent: thresholds.map(|used| used.high),
         low_percent: thresholds.map(|used| used.low),
         command: room.and_then(|room| room.command.clone()),
@@ -147,12 +170,18 @@ pub fn fits(found: &Fits, thresholds: Option<Thresholds>) -> FitsDoc {
         deletes_needed: room.and_then(|room| room.enough),
         never_pulled: room.map(|room| room.never_pulled.clone()).unwrap_or_default(),
         freed_bytes: room.map_or(0, |room| room.freed_bytes),
-        used_after_gc_percent: room.map(|room| two_decimals(room.then.needed_percent())),
-        fits_after_gc: room.map(|room| room.enough.is_some()),
+        used_after_gc_percent: room.map(|room| two_decimals(room.then.middle.needed_percent())),
+        fits_after_gc: room.map(|room| room.fit),
         kept: room.map(|room| kept_by_rule(&room.plan)).unwrap_or_default(),
         gc_refused: found.gc_refused.clone(),
         warnings: scan.inventory.findings.clone(),
     }
+}
+
+fn estimated_from(total: &Arrival) -> Vec<EstimatedFromDoc> {
+    let sources = SizeSource::ALL.iter().zip(total.sources);
+    let sources = sources.filter(|(_, compressed_bytes)| *compressed_bytes > 0);
+    sources.map(|(source, compressed_bytes)| EstimatedFromDoc { source: *source, compressed_bytes }).collect()
 }
 
 fn kept_by_rule(plan: &Plan) -> Vec<KeptByRuleDoc> {
@@ -186,6 +215,8 @@ fn coming_doc(name: &str, coming: &Coming) -> ComingDoc {
         new_layers: None,
         download_bytes: None,
         disk_bytes: None,
+        disk_bytes_low: None,
+        disk_bytes_high: None,
         is_index: false,
         platform_digest: None,
         no_such_file: false,
@@ -193,15 +224,22 @@ fn coming_doc(name: &str, coming: &Coming) -> ComingDoc {
     match coming {
         Coming::Unknown { no_such_file } => ComingDoc { no_such_file: *no_such_file, ..empty },
         Coming::Index(digest) => ComingDoc { is_index: true, platform_digest: digest.clone(), ..empty },
-        Coming::Here => {
-            ComingDoc { state: ComingState::Present, download_bytes: Some(0), disk_bytes: Some(0), ..empty }
-        }
+        Coming::Here => ComingDoc {
+            state: ComingState::Present,
+            download_bytes: Some(0),
+            disk_bytes: Some(0),
+            disk_bytes_low: Some(0),
+            disk_bytes_high: Some(0),
+            ..empty
+        },
         Coming::Arrives(arrival) => ComingDoc {
             state: if arrival.new_layers == 0 { ComingState::Present } else { ComingState::Arrives },
             layers: Some(arrival.layers),
             new_layers: Some(arrival.new_layers),
             download_bytes: Some(arrival.download_bytes),
-            disk_bytes: Some(arrival.disk_bytes),
+            disk_bytes: Some(arrival.disk.middle),
+            disk_bytes_low: Some(arrival.disk.low),
+            disk_bytes_high: Some(arrival.disk.high),
             ..empty
         },
     }

@@ -23,7 +23,7 @@ use crate::model::text::display::two_decimals;
 use crate::policy::PolicyKind;
 use crate::policy::compare::Comparison;
 use crate::policy::thresholds::Counted;
-use crate::services::diagnosis::{Cause as UsageCause, Part, StoppedUse};
+use crate::services::diagnosis::{Cause as UsageCause, Part, StoppedHolders};
 use crate::services::outside::{InodeUse, Outside};
 
 /// Document of `layersweep gc` and `layersweep rm`.
@@ -91,8 +91,9 @@ pub struct GcDoc {
     pub not_in_store: Vec<NotInStoreDoc>,
     /// Use of the inodes of each filesystem that is still short of them.
     pub inode_use: Vec<InodeUseDoc>,
-    /// Images that only stopped containers use, if a target was not reached; null if there are none.
-    pub stopped_use: Option<StoppedUse>,
+    /// Stopped containers, if a target was not reached, with the images that only they keep and the commands that remove
+    /// them.
+    pub stopped: StoppedHolders,
     /// Both policies compared on the runtime's image filesystem, for a dry run of policy `kubelet`.
     pub comparison: Vec<ComparisonDoc>,
     /// Files that could not be read, and records that contradict each other.
@@ -261,10 +262,11 @@ pub fn gc(result: &GcResult) -> GcDoc {
         document.never_pulled =
             store.is_some_and(|store| result.never_pulled.contains(&(store, target.id.clone())));
     }
-    let filesystems = plan.filesystems.iter();
-    let filesystems =
-        filesystems.map(|filesystem_plan| with_sums(filesystem(result, filesystem_plan), &deleted));
-    let filesystems: Vec<_> = filesystems.collect();
+    let filesystems: Vec<_> = plan
+        .filesystems
+        .iter()
+        .map(|filesystem_plan| with_sums(filesystem(result, filesystem_plan), &deleted))
+        .collect();
     let notes = plan.notes.iter().map(|message| Finding {
         path: PathBuf::new(),
         message: message.clone(),
@@ -311,7 +313,7 @@ pub fn gc(result: &GcResult) -> GcDoc {
         absent: result.absent.clone(),
         not_in_store: result.outside.iter().map(not_in_store).collect(),
         inode_use: result.inode_uses.iter().map(inode_use).collect(),
-        stopped_use: result.stopped_use.clone(),
+        stopped: result.stopped.clone(),
         comparison: result.comparison.iter().map(|both| comparison(&plan.mounts, both)).collect(),
         warnings: result.findings.iter().cloned().chain(notes).collect(),
     }

@@ -33,6 +33,7 @@ use crate::model::deletion::plan::Reason;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::text::names::names;
 use crate::model::{ContainerState, Finding, PrintedCommand};
+use crate::services::diagnosis::StoppedHolders;
 use crate::stores::Effort;
 
 pub use build::{container, fair, filesystem, image, layer, leak, store, totals, usage_store};
@@ -186,6 +187,9 @@ pub struct ExplainDoc {
     /// Command for a container that does not run: `{"deletes": COMMAND}` removes it with its own layer, and fails while
     /// it is used; `{"shows": COMMAND}` if its program has no such command. Null for other subjects.
     pub command: Option<PrintedCommand>,
+    /// Stopped containers that use the image, or the container itself if it is stopped, with the images that only they
+    /// keep. Empty for other subjects, and for an image that a container which is not stopped uses too.
+    pub stopped: StoppedHolders,
     /// Usage at and below a path, by owner; null if the reference is not a path.
     pub below: Option<BelowDoc>,
     /// Leaks that concern the object.

@@ -12,7 +12,7 @@ use crate::model::Finding;
 use crate::model::refs::{Refs, Root};
 use crate::model::text::names::names;
 use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
-use crate::services::diagnosis::{Advice, Cause, Part};
+use crate::services::diagnosis::{Advice, Cause, Part, StoppedHolders};
 use crate::stores::Scan;
 use crate::stores::other_usage::{OtherUserKind, OtherUsers};
 use crate::sys::sysroot::Sysroot;
@@ -37,6 +37,9 @@ pub struct ReportDoc {
     pub host: Option<String>,
     /// Summary: how full the disk is, its largest users, and possible actions.
     pub verdict: VerdictDoc,
+    /// Stopped containers: those that are worth it are causes of the kind `dead-container`. Empty in the document of a
+    /// page.
+    pub stopped: StoppedHolders,
     /// Changes of the filesystems since the newest kept scan, and since the newest that is a day older. Empty if no
     /// scan is kept.
     pub changes: Vec<Changes>,
@@ -219,15 +222,19 @@ pub fn report(report: &Report, extent: Extent) -> ReportDoc {
     }
     let how = how(report);
     let scan = &report.result.scan;
-    let filesystems = document.filesystems.iter().zip(&report.disks).zip(&report.forecasts);
-    let filesystems = filesystems.map(|((filesystem, disk), forecast)| ReportFilesystemDoc {
-        forecast: forecast.as_ref().map(|forecast| ForecastDoc::new(&disk.filesystem, forecast)),
-        filesystem: filesystem.clone(),
-        parts: disk.parts.clone(),
-        thresholds: disk.thresholds.clone(),
-        scarce: disk.scarce(),
-    });
-    let filesystems = filesystems.collect();
+    let filesystems = document
+        .filesystems
+        .iter()
+        .zip(&report.disks)
+        .zip(&report.forecasts)
+        .map(|((filesystem, disk), forecast)| ReportFilesystemDoc {
+            forecast: forecast.as_ref().map(|forecast| ForecastDoc::new(&disk.filesystem, forecast)),
+            filesystem: filesystem.clone(),
+            parts: disk.parts.clone(),
+            thresholds: disk.thresholds.clone(),
+            scarce: disk.scarce(),
+        })
+        .collect();
     let all = document.warnings.iter().cloned().chain(report.findings.iter().cloned());
     let (skipped, warnings) = all.partition(|warning| warning.incomplete);
     let logs = logs(&report.other_users, &scan.sysroot);
@@ -244,6 +251,10 @@ pub fn report(report: &Report, extent: Extent) -> ReportDoc {
             advice: report.advice.clone(),
             sentences: report.sentences.clone().into(),
             causes: report.causes.clone(),
+        },
+        stopped: match extent {
+            Extent::Everything => report.stopped.clone(),
+            Extent::Largest => StoppedHolders::default(),
         },
         changes: report.changes.clone(),
         filesystems,
@@ -263,8 +274,13 @@ fn shorten_all(scan: &Scan, lists: &mut Listed) -> Vec<OthersDoc> {
         Refs::held_bytes(inventory, &inventory[leak_ix].holds)
     });
     // The page draws a leak that is a layer as that layer.
-    let leaked = lists.leaks.iter().flat_map(|leak_ix| &inventory[*leak_ix].holds).copied();
-    let leaked: Vec<_> = leaked.filter(|node_ix| inventory[*node_ix].layer.is_some()).collect();
+    let leaked: Vec<_> = lists
+        .leaks
+        .iter()
+        .flat_map(|leak_ix| &inventory[*leak_ix].holds)
+        .copied()
+        .filter(|node_ix| inventory[*node_ix].layer.is_some())
+        .collect();
     let layers = shorten("layers", &mut lists.layers, LAYERS, &leaked, |node_ix| {
         Refs::alone(inventory, node_ix).bytes
     });

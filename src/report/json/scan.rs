@@ -44,8 +44,18 @@ pub fn layers(result: &ScanResult) -> LayersDoc {
 
 /// Builds the document of `explain`.
 pub fn explanation(explanation: &Explanation) -> ExplainDoc {
-    let Explanation { result, subject, owned, lost_container, image, containers, absent, volume, removal } =
-        explanation;
+    let Explanation {
+        result,
+        subject,
+        owned,
+        lost_container,
+        image,
+        containers,
+        absent,
+        volume,
+        removal,
+        stopped,
+    } = explanation;
     let mut document = super::explain(&result.scan, *subject, owned.as_ref());
     if let (Some(Subject::Image(image_ix)), Some(image)) = (subject, image) {
         document.age_limits = Some(image.limits.clone());
@@ -56,6 +66,7 @@ pub fn explanation(explanation: &Explanation) -> ExplainDoc {
     document.recall(absent, subject.is_none());
     document.volume.clone_from(volume);
     document.command.clone_from(removal);
+    document.stopped.clone_from(stopped);
     if let Some(lost) = lost_container {
         document.lose(&result.scan, lost);
     }
@@ -104,15 +115,18 @@ impl Serialize for LayerList<'_> {
         let mut list = serializer.serialize_seq(None)?;
         for batch in self.layers.chunks(BATCH) {
             // One buffer for each thread: a string that grows in each call contends for the allocator.
-            let lines = batch.par_iter().map_init(Vec::new, |buffer, node_ix| {
-                buffer.clear();
-                let written = serde_json::to_writer(&mut *buffer, &layer(self.scan, *node_ix)?);
-                Some(
-                    written
-                        .and_then(|()| RawValue::from_string(String::from_utf8_lossy(buffer).into_owned())),
-                )
-            });
-            let lines: Result<Vec<_>, _> = lines.flatten_iter().collect();
+            let lines: Result<Vec<_>, _> =
+                batch
+                    .par_iter()
+                    .map_init(Vec::new, |buffer, node_ix| {
+                        buffer.clear();
+                        let written = serde_json::to_writer(&mut *buffer, &layer(self.scan, *node_ix)?);
+                        Some(written.and_then(|()| {
+                            RawValue::from_string(String::from_utf8_lossy(buffer).into_owned())
+                        }))
+                    })
+                    .flatten_iter()
+                    .collect();
             lines.map_err(Error::custom)?.iter().try_for_each(|line| list.serialize_element(line))?;
         }
         list.end()

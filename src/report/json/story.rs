@@ -87,8 +87,11 @@ impl StoryDoc {
     }
 
     fn new(story: &Story, is_gone: bool) -> Self {
-        let lives = story.lives.iter().enumerate();
-        let lives = lives.map(|(position, life)| LifeDoc::new(story, life, is_gone || position > 0));
+        let lives = story
+            .lives
+            .iter()
+            .enumerate()
+            .map(|(position, life)| LifeDoc::new(story, life, is_gone || position > 0));
         Self {
             id: story.image_id.clone(),
             store: story.store.root().to_string_lossy().into_owned(),

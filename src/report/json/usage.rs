@@ -11,7 +11,7 @@ use crate::model::refs::{GroupBy, GroupKind, Line, LineKind};
 use crate::model::text::names::string_schema;
 use crate::model::{Filesystem, Finding, StoreIx};
 use crate::policy::forecast::Forecast;
-use crate::services::diagnosis::{Part, PartKind};
+use crate::services::diagnosis::{Part, PartKind, StoppedHolders};
 
 /// Document of `layersweep usage`.
 #[derive(Clone, Debug, Serialize)]
@@ -28,6 +28,8 @@ pub struct UsageDoc {
     pub filesystems: Vec<UsageFilesystemDoc>,
     /// Stores, each with rows that may overlap.
     pub stores: Vec<UsageStoreDoc>,
+    /// Stopped containers, with the images that only they keep and the commands that remove them.
+    pub stopped: StoppedHolders,
     /// Reason why `layersweep gc` would be refused now; null if it would not.
     pub gc_refused: Option<String>,
     /// Sums over all stores.
@@ -188,6 +190,7 @@ pub fn usage(usage: &Usage) -> UsageDoc {
             .map(|((facts, disk), forecast)| of_filesystem(facts, disk, forecast.as_ref()))
             .collect(),
         stores: stores.map(|store_ix| usage_store(scan, store_ix)).collect(),
+        stopped: usage.stopped.clone(),
         gc_refused: usage.refused.clone(),
         totals: totals(scan),
         warnings: inventory.findings.iter().chain(&usage.findings).cloned().collect(),
@@ -208,8 +211,12 @@ fn of_filesystem(facts: &Filesystem, disk: &DiskUsage, forecast: Option<&Forecas
         inodes: disk.rest_inodes,
         ..ShareRowDoc::new(ShareKind::Rest, label_of_rest(disk), disk.rest_bytes)
     };
-    let outside = disk.outside.iter().map(ShareRowDoc::outside).chain([rest]);
-    let outside = outside.map(|row| ShareRowDoc { reclaimable_bytes: Some(0), ..row });
+    let outside = disk
+        .outside
+        .iter()
+        .map(ShareRowDoc::outside)
+        .chain([rest])
+        .map(|row| ShareRowDoc { reclaimable_bytes: Some(0), ..row });
     let rows: Vec<_> = in_stores.chain(outside).collect();
     UsageFilesystemDoc {
         filesystem: filesystem(facts),
@@ -232,12 +239,12 @@ fn label_of_rest(disk: &DiskUsage) -> &'static str {
 
 /// Returns the label of a large directory in a store. Volumes have their path only if there are several of them.
 fn label_of_large(part: &Part, all: &[Part]) -> String {
-    let same = all.iter().filter(|other| other.label == part.label).count();
+    let same = all.iter().filter(|other| other.kind == part.kind).count();
     let path = part.path.as_deref().unwrap_or_default();
-    match part.label.as_str() {
-        "volumes" if same == 1 => "Volumes (podman)".to_owned(),
-        "volumes" => format!("Volumes (podman), {path}"),
-        "another store" => format!("Another store, {path}"),
+    match part.kind {
+        PartKind::Volumes if same == 1 => "Volumes (podman)".to_owned(),
+        PartKind::Volumes => format!("Volumes (podman), {path}"),
+        PartKind::OtherStore => format!("Another store, {path}"),
         _ => format!("Other files in stores, {path}"),
     }
 }
@@ -293,13 +300,7 @@ fn groups(grouped: &Grouped) -> Vec<GroupDoc> {
         (GrowthKind::Metadata, grouped.metadata),
         (GrowthKind::Other, grouped.other),
         (GrowthKind::Outside, grouped.outside_bytes),
-    ];
-    let closing = closing.map(|(kind, bytes)| GroupDoc {
-        kind,
-        name: None,
-        images: 0,
-        containers: 0,
-        fair_bytes: bytes,
-    });
+    ]
+    .map(|(kind, bytes)| GroupDoc { kind, name: None, images: 0, containers: 0, fair_bytes: bytes });
     groups.chain(closing).collect()
 }

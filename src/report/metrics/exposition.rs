@@ -7,7 +7,6 @@ use crate::model::text::names::names;
 use crate::report::text::{CELL, safe, shorten};
 
 names! {
-    /// Metric type in Prometheus.
     Type {
         /// Value that can rise and fall.
         Gauge = "gauge",
@@ -16,12 +15,10 @@ names! {
     }
 }
 
-/// Metric family: the common properties of its samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
     /// Name of the metric, which ends with the unit.
     pub name: &'static str,
-    /// Metric type.
     pub kind: Type,
     /// Description in one line, the same in every output.
     pub help: &'static str,
@@ -29,7 +26,6 @@ pub struct Family {
     pub labels: &'static [&'static str],
 }
 
-/// Samples of all families.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exposition {
     /// Values by family name and written labels. A map, because Prometheus rejects a text that contains the

@@ -3,6 +3,7 @@
 use super::exposition::{Family, Type};
 
 const STORE: &[&str] = &["store", "driver"];
+const PLACE: &[&str] = &["mountpoint", "kind", "namespace", "name"];
 
 const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Family {
     Family { name, kind: Type::Gauge, help, labels }
@@ -102,6 +103,11 @@ families! {
         "layersweep_outside_bytes", &["mountpoint", "kind"],
         "Used bytes of the filesystem outside the stores at the last recorded scan, which gc does not delete."
     );
+    PLACE_BYTES = gauge(
+        "layersweep_place_bytes", PLACE,
+        "Allocated bytes of the largest containers, volumes, logs and paths outside the stores at the last recorded scan."
+    );
+    PLACE_INODES = gauge("layersweep_place_inodes", PLACE, "Inodes of the same places, and of those with the most inodes.");
     HIGH_MARK = gauge(
         "layersweep_gc_high_mark_ratio", &["resource"],
         "Configured high threshold: usage of bytes or inodes at which gc starts to delete images."

@@ -14,7 +14,6 @@ const OPERATION: &str = "garbage_collect";
 const TRIGGER: &str = "unknown";
 const RESULTS: [&str; 4] = ["success", "partial", "noop", "error"];
 
-/// Adds the number of runs by result.
 pub(super) fn add_attempts(page: &mut Exposition, counters: &[Counter]) {
     let runs = || counters.iter().filter(|counter| counter.name == "runs" && counter.command == "gc");
     for result in RESULTS {
@@ -34,7 +33,6 @@ fn result_of(outcome: &str) -> &'static str {
     }
 }
 
-/// Adds result and reason of the last run.
 pub(super) fn add_last_attempt(page: &mut Exposition, run: &LastRun) {
     let Some(outcome) = run.outcome else { return };
     let cause = match (run.by_space, run.by_age) {
@@ -99,13 +97,13 @@ mod tests {
 
     #[test]
     fn attempts_are_summed_by_result() {
-        let counters = [("gc", "failed", 1), ("gc", "killed", 2), ("gc", "reached", 4), ("rm", "reached", 8)];
-        let counters = counters.map(|(command, label, value)| Counter {
-            name: "runs".into(),
-            command: command.into(),
-            label: label.into(),
-            value,
-        });
+        let counters = [("gc", "failed", 1), ("gc", "killed", 2), ("gc", "reached", 4), ("rm", "reached", 8)]
+            .map(|(command, label, value)| Counter {
+                name: "runs".into(),
+                command: command.into(),
+                label: label.into(),
+                value,
+            });
         let mut page = Exposition::default();
         add_attempts(&mut page, &counters);
         let text = page.text(family::FAMILIES);

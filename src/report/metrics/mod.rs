@@ -6,6 +6,8 @@ mod families;
 mod image_gc;
 mod textfile;
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 pub use exposition::{Exposition, Family, Type};
@@ -16,7 +18,7 @@ use families as family;
 
 use crate::app::metrics::MetricsData;
 use crate::history::counters::{BYPRODUCT, Counter, KILLED, LastRun};
-use crate::history::figures::StoreFigures;
+use crate::history::figures::{Figures, StoreFigures};
 use crate::history::runs::{Command, OutcomeKind, TargetKind};
 use crate::model::refs::Standing;
 use crate::model::{ARTIFACTS, ContainerState, Filesystem, StoreId};
@@ -24,13 +26,22 @@ use crate::policy::Targets;
 use crate::policy::Thresholds;
 use crate::policy::forecast::Forecast;
 
-/// Formats the metrics as text.
 pub fn text(facts: &MetricsData) -> String {
     let mut page = Exposition::default();
     page.add(family::BUILD_INFO, &[facts.version], 1);
     let filesystems = facts.filesystems.iter().map(Option::as_ref).chain(std::iter::repeat(None));
+    // All scans measure what is outside the stores of a filesystem: the last one counts.
+    let mut newest: BTreeMap<String, &StoreFigures> = BTreeMap::new();
     for (store, filesystem) in facts.remembered.stores.iter().zip(filesystems) {
-        add_store(&mut page, store, filesystem, &facts.targets);
+        let mount = mount_of(store, filesystem);
+        add_store(&mut page, store, (&mount, filesystem), &facts.targets);
+        let known = newest.entry(mount).or_insert(store);
+        if known.scanned < store.scanned {
+            *known = store;
+        }
+    }
+    for (mount, store) in newest {
+        add_outside(&mut page, &mount, &store.figures);
     }
     for (filesystem, forecast) in facts.filesystems.iter().zip(&facts.forecasts) {
         if let (Some(filesystem), Some(forecast)) = (filesystem, forecast) {
@@ -64,24 +75,29 @@ pub fn text(facts: &MetricsData) -> String {
     page.text(FAMILIES)
 }
 
-/// Returns the labels of a store: its root and its driver.
 fn labels(key: &StoreId) -> (String, &str) {
     (key.root().to_string_lossy().into_owned(), key.driver())
+}
+
+/// Returns the mount point of a store's filesystem: the present one, or else that of the scan.
+fn mount_of(store: &StoreFigures, filesystem: Option<&Filesystem>) -> String {
+    filesystem.map_or_else(
+        || store.figures.mount.clone(),
+        |filesystem| filesystem.mount.to_string_lossy().into_owned(),
+    )
 }
 
 fn add_store(
     page: &mut Exposition,
     store: &StoreFigures,
-    filesystem: Option<&Filesystem>,
+    (mount, filesystem): (&str, Option<&Filesystem>),
     targets: &Targets,
 ) {
     let (root, driver) = labels(&store.key);
     let figures = &store.figures;
     let store_labels = [&*root, driver];
     let is_of_artifacts = driver == ARTIFACTS;
-    let mount = filesystem
-        .map_or_else(|| figures.mount.clone(), |filesystem| filesystem.mount.to_string_lossy().into_owned());
-    page.add(family::STORE_INFO, &[store_labels[0], store_labels[1], store.key.kind().as_str(), &mount], 1);
+    page.add(family::STORE_INFO, &[store_labels[0], store_labels[1], store.key.kind().as_str(), mount], 1);
     page.add(family::SCAN_TIMESTAMP, &store_labels, seconds(store.scanned));
     page.add(family::SCAN_DURATION, &store_labels, store.seconds);
     page.add(family::SCAN_COMPLETE, &store_labels, u8::from(figures.complete));
@@ -116,18 +132,26 @@ fn add_store(
         page.add(family::LEAKS, &labels, leaks.count);
         page.add(family::LEAK_BYTES, &labels, leaks.bytes);
     }
-    for (kind, bytes) in &figures.outside {
-        page.add(family::OUTSIDE, &[&mount, kind], *bytes);
-    }
     // Figures that contradict each other are not published.
     if let Some(filesystem) = filesystem.filter(|filesystem| filesystem.used_percent().is_some()) {
-        page.add(family::FILESYSTEM_SIZE, &[&mount], filesystem.capacity_bytes);
-        page.add(family::FILESYSTEM_AVAIL, &[&mount], filesystem.available_bytes);
+        page.add(family::FILESYSTEM_SIZE, &[mount], filesystem.capacity_bytes);
+        page.add(family::FILESYSTEM_AVAIL, &[mount], filesystem.available_bytes);
         if filesystem.inodes > 0 {
-            page.add(family::FILESYSTEM_FILES, &[&mount], filesystem.inodes);
-            page.add(family::FILESYSTEM_FILES_FREE, &[&mount], filesystem.inodes_free);
+            page.add(family::FILESYSTEM_FILES, &[mount], filesystem.inodes);
+            page.add(family::FILESYSTEM_FILES_FREE, &[mount], filesystem.inodes_free);
         }
-        add_wanted(page, &mount, filesystem, targets);
+        add_wanted(page, mount, filesystem, targets);
+    }
+}
+
+fn add_outside(page: &mut Exposition, mount: &str, figures: &Figures) {
+    for (kind, bytes) in &figures.outside {
+        page.add(family::OUTSIDE, &[mount, kind], *bytes);
+    }
+    for place in &figures.places {
+        let labels = [mount, &place.kind, &place.namespace, &place.name];
+        page.add(family::PLACE_BYTES, &labels, place.bytes);
+        page.add(family::PLACE_INODES, &labels, place.inodes);
     }
 }
 

@@ -21,18 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Mode of the file: readable for node_exporter under any user.
 const MODE: u32 = 0o644;
 
-/// Failure to write the metrics.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError<E> {
-    /// The file or its directory cannot be written.
     #[error("the metrics cannot be written to {}: {source}", path.display())]
-    Io {
-        /// Path of the file.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: io::Error,
-    },
-    /// The metrics cannot be collected.
+    Io { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Content(E),
 }

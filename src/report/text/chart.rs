@@ -19,14 +19,12 @@ pub(super) struct Sample {
     pub(super) high: f64,
 }
 
-/// Chart to be drawn.
 #[derive(Debug)]
 pub(super) struct Chart<'a> {
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,
     /// Sorted by time.
     pub(super) samples: &'a [Sample],
-    /// Times marked below the axis.
     pub(super) marks: &'a [Timestamp],
 }
 
@@ -40,7 +38,6 @@ const LABEL: usize = 9;
 const LEAST: f64 = 5.0;
 
 impl Chart<'_> {
-    /// Draws the plot with its axes.
     pub(super) fn draw(&self, screen: &Screen) -> String {
         let columns = screen.width.unwrap_or(80).saturating_sub(MARGIN).clamp(20, 400);
         let (wide, high) = if screen.unicode { (2, 4) } else { (1, 1) };
@@ -120,7 +117,6 @@ impl Chart<'_> {
         usize::try_from(column).unwrap_or(0).min(columns.saturating_sub(1))
     }
 
-    /// Draws the time axis with its marks and labels.
     fn time_axis(&self, columns: usize, bottom: f64, screen: &Screen) -> String {
         let (corner, line, tick) = if screen.unicode { ('└', '─', '┬') } else { ('+', '-', '+') };
         let mut axis = vec![line; columns];
@@ -294,7 +290,6 @@ fn ticks(from: Timestamp, to: Timestamp, count: usize, zone: &TimeZone) -> Vec<(
     ticks
 }
 
-/// Returns the default period of a chart of `samples`.
 pub(super) fn window(samples: &[Sample], now: Timestamp) -> (Timestamp, Timestamp) {
     let to = samples.last().map_or(now, |last| last.to.max(now));
     let from = samples.first().map_or(now, |first| first.from);

@@ -12,8 +12,14 @@ use crate::report::json::ConfigDoc;
 pub fn config_show(document: &ConfigDoc, screen: &Screen) -> String {
     let mut table = Table::new(screen, &["KEY", "VALUE", "FROM"]);
     for setting in &document.settings {
-        let rules = setting.value.as_array().into_iter().flatten().filter_map(Value::as_object);
-        let rules: Vec<_> = rules.zip(&setting.origins).collect();
+        let rules: Vec<_> = setting
+            .value
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_object)
+            .zip(&setting.origins)
+            .collect();
         for (values, origin) in &rules {
             table.row(vec![setting.key.into(), safe(&rule(values)), safe(&origin.short())]);
         }

@@ -9,9 +9,10 @@ use super::images::name;
 use super::layers;
 use super::scan::leaks;
 use super::screen::Screen;
+use super::stopped;
 use super::story::{absent_images, life_line, namesakes};
 use super::table::{Table, bold, heading};
-use super::usage::place;
+use super::usage::{is_small_size, label_of_small, place};
 use crate::app::explain::AgeLimits;
 use crate::history::ages::AgeRule;
 use crate::model::text::display::{count, listed, span};
@@ -21,8 +22,8 @@ use crate::report::json::{
     RememberedDoc, ShareKind, ShareRowDoc, SubjectKind, UserDoc, UserKind,
 };
 
-/// Formats the document of `explain`.
-pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
+/// Formats the document of `explain`. `shows_all`: small rows have lines of their own.
+pub fn explain(document: &ExplainDoc, screen: &Screen, shows_all: bool) -> String {
     if document.subject == SubjectKind::AbsentImage {
         return absent_images(&document.earlier_images, document.header.generated_at, screen);
     }
@@ -62,6 +63,10 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
         let label = if matches!(command, PrintedCommand::Deletes(_)) { "remove" } else { "show  " };
         out.push_str(&format!("  {label}  {}\n", safe(command.text())));
     }
+    let of_container = document.stopped.removals.iter().filter(|_| document.container.is_some());
+    for effect in of_container.map(|removal| &removal.effect).filter(|effect| !effect.is_empty()) {
+        out.push_str(&format!("  effect  {}\n", safe(effect)));
+    }
     if let Some(volume) = &document.volume {
         let users = match volume.containers.as_slice() {
             [] => {
@@ -79,7 +84,10 @@ pub fn explain(document: &ExplainDoc, screen: &Screen) -> String {
     if !document.used_by.is_empty() {
         out.push_str(&users(&document.used_by));
     }
-    document.below.iter().for_each(|below| out.push_str(&owners(below, screen)));
+    if document.image.is_some() {
+        out.push_str(&stopped::removals(&document.stopped, screen));
+    }
+    document.below.iter().for_each(|below| out.push_str(&owners(below, screen, shows_all)));
     if !document.rules.is_empty() {
         let mut table = Table::new(screen, &["RULE", "VERDICT", "WHY"]);
         for rule in &document.rules {
@@ -126,8 +134,9 @@ fn platforms(document: &ExplainDoc, screen: &Screen) -> String {
 
 /// Formats a container that only podman's database knows.
 fn lost_container(document: &ExplainDoc, lost: &LostContainerDoc) -> String {
-    let command = document.command.as_ref();
-    let command = command
+    let command = document
+        .command
+        .as_ref()
         .map_or_else(String::new, |command| format!("  remove  {}; it has no files\n", safe(command.text())));
     format!(
         "{} {}  {}  podman, {}\n  record  only in podman's database: the store has neither a record nor a layer of it\n  \
@@ -140,7 +149,6 @@ fn lost_container(document: &ExplainDoc, lost: &LostContainerDoc) -> String {
     )
 }
 
-/// Formats the decision about an image or container.
 fn decision(decision: &GcDecisionDoc) -> String {
     let command = decision.command.as_deref().unwrap_or("layersweep gc");
     let detail = decision.detail.as_ref().map_or_else(String::new, |detail| format!(": {}", safe(detail)));
@@ -162,11 +170,15 @@ fn decision(decision: &GcDecisionDoc) -> String {
 }
 
 /// Formats the owners of the bytes below a path, in a column that adds up.
-fn owners(below: &BelowDoc, screen: &Screen) -> String {
+fn owners(below: &BelowDoc, screen: &Screen, shows_all: bool) -> String {
     /// Maximum number of images in the table; a store may have thousands, and the rest is summed.
     const IMAGES: usize = 20;
     let (images, others): (Vec<_>, Vec<_>) = below.rows.iter().partition(|row| is_image(row));
-    let (shown, more) = images.split_at(images.len().min(IMAGES));
+    let most = if shows_all { images.len() } else { images.len().min(IMAGES) };
+    let (shown, more) = images.split_at(most);
+    let (small, large): (Vec<_>, Vec<_>) =
+        others.iter().partition(|row| !shows_all && is_small_size(row.bytes, below.bytes));
+    let (others, small) = if small.len() > 1 { (large, small) } else { (others, Vec::new()) };
     let stores: BTreeSet<_> = below.rows.iter().filter_map(|row| row.store.as_deref()).collect();
     let mut table = Table::new(screen, &["OWNER", ">COUNT", ">SIZE", ">INODES"]);
     for row in shown {
@@ -180,10 +192,15 @@ fn owners(below: &BelowDoc, screen: &Screen) -> String {
     for row in others {
         table.row(owner(row, stores.len() > 1));
     }
+    if !small.is_empty() {
+        let sum = small.iter().fold(0, |sum: u64, row| sum.saturating_add(row.bytes));
+        let sum_of_inodes = small.iter().filter_map(|row| row.inodes).fold(0, u64::saturating_add);
+        let label = label_of_small(small.len(), "smaller rows");
+        table.row(vec![label, "-".into(), bytes(sum), inodes(Some(sum_of_inodes))]);
+    }
     table.row(vec!["All".into(), String::new(), bytes(below.bytes), inodes(Some(below.inodes))]);
     table.fit(&[], &[(0, 24)]);
-    let words =
-        "Layers are divided equally among the images and containers that use them, as in FAIR of `images`.";
+    let words = "Layers are divided equally among the images and containers that use them.";
     let width = screen.width.unwrap_or(usize::MAX);
     let mut note = if !images.is_empty() { screen.note(words) } else { String::new() };
     if !below.other_filesystems.is_empty() {
@@ -259,14 +276,17 @@ fn difference_to_size(document: &ExplainDoc) -> String {
             bytes(copies.frees_bytes),
         ));
     }
-    let parts = document.frees_differs.iter().map(|part| {
-        let (sign, size) = (if part.bytes < 0 { '-' } else { '+' }, bytes(part.bytes.unsigned_abs()));
-        match part.cause {
-            DifferenceCause::SharedExtents => format!("{sign}{size} extents that other files share"),
-            DifferenceCause::FilesystemMetadata => format!("{sign}{size} metadata of the filesystem"),
-        }
-    });
-    let parts: Vec<_> = parts.collect();
+    let parts: Vec<_> = document
+        .frees_differs
+        .iter()
+        .map(|part| {
+            let (sign, size) = (if part.bytes < 0 { '-' } else { '+' }, bytes(part.bytes.unsigned_abs()));
+            match part.cause {
+                DifferenceCause::SharedExtents => format!("{sign}{size} extents that other files share"),
+                DifferenceCause::FilesystemMetadata => format!("{sign}{size} metadata of the filesystem"),
+            }
+        })
+        .collect();
     if !parts.is_empty() {
         out.push_str(&format!("  frees   other than its size: {}\n", parts.join(", ")));
     }
@@ -298,7 +318,6 @@ fn image_lines(image: &ImageDoc, document: &ExplainDoc) -> String {
     out
 }
 
-/// Formats the source of an image's first detection.
 fn source(evidence: &Evidence) -> &'static str {
     match evidence.kind {
         EvidenceKind::ImageRecord => "its own record",

@@ -3,39 +3,38 @@
 use super::Screen;
 use super::format::{bytes, never_pulled, safe, wrapped};
 use super::table::Table;
+use crate::app::fits::Fit;
+use crate::model::arrival::SizeSource;
 use crate::model::rules::Rule;
 use crate::model::text::display::{count, shell_word};
 use crate::report::json::{ComingDoc, ComingState, FitsDoc};
 
-/// Maximum number of images that a sentence names.
+/// Maximum number of images that a list names.
 const MOST_NAMED: usize = 10;
 
-/// Formats the images, the estimate, and whether they fit.
 pub fn fits(document: &FitsDoc, screen: &Screen) -> String {
-    let mut table = Table::new(screen, &["IMAGE", ">LAYERS", ">NEW", ">DOWNLOAD", ">ON DISK"]);
+    let headings = ["IMAGE", ">LAYERS", ">NEW", ">DOWNLOAD", ">ON DISK", ">AT LEAST", ">AT MOST"];
+    let mut table = Table::new(screen, &headings);
     for image in &document.images {
         table.row(row(image));
     }
     if document.images.len() > 1 {
         // A sum of nothing but unknown sizes would be 0.
         let is_unknown = unknown(document) > 0 && document.disk_bytes == 0;
-        let total = |sum| if is_unknown { "unknown".to_owned() } else { bytes(sum) };
-        table.row(vec![
-            if !is_unknown && unknown(document) > 0 { "All of known size".into() } else { "All".into() },
-            String::new(),
-            String::new(),
-            total(document.download_bytes),
-            total(document.disk_bytes),
-        ]);
+        let sums =
+            [document.download_bytes, document.disk_bytes, document.disk_bytes_low, document.disk_bytes_high];
+        let sums = sums.map(|sum| if is_unknown { "unknown".to_owned() } else { bytes(sum) });
+        let title = if !is_unknown && unknown(document) > 0 { "All of known size" } else { "All" };
+        table.row([title.to_owned(), String::new(), String::new()].into_iter().chain(sums).collect());
     }
-    table.fit(&[], &[(0, 24)]);
+    table.fit(&[1], &[(0, 24)]);
     let mut out = table.render();
     out.push('\n');
     if document.disk_bytes > 0 {
         out.push_str(&screen.note(&estimate(document)));
     }
     out.push_str(&paragraph(screen, &verdict(document)));
-    out.push_str(&paragraph(screen, &room(document, screen)));
+    out.push_str(&room(document, screen));
     out.push_str(
         &never_pulled(document.never_pulled.len()).map_or_else(String::new, |text| screen.note(&text)),
     );
@@ -44,9 +43,13 @@ pub fn fits(document: &FitsDoc, screen: &Screen) -> String {
     out
 }
 
-/// Formats a part of the result on lines that fit the terminal.
 fn paragraph(screen: &Screen, text: &str) -> String {
     if text.is_empty() { String::new() } else { wrapped(text, screen.width.unwrap_or(usize::MAX), "") }
+}
+
+/// Formats a list, one element a line unless the terminal is narrower.
+fn list(screen: &Screen, elements: &[String]) -> String {
+    elements.iter().map(|element| wrapped(element, screen.width.unwrap_or(usize::MAX), "  ")).collect()
 }
 
 fn row(image: &ComingDoc) -> Vec<String> {
@@ -62,27 +65,32 @@ fn row(image: &ComingDoc) -> Vec<String> {
         number(image.new_layers),
         amount(image.download_bytes),
         amount(image.disk_bytes),
+        amount(image.disk_bytes_low),
+        amount(image.disk_bytes_high),
     ]
 }
 
 fn estimate(document: &FitsDoc) -> String {
-    let ratio = &document.ratio;
-    let source = match ratio.layers {
-        0 => "a usual ratio, since this store has no layer of known size".to_owned(),
-        layers => format!("the ratio of this store's {}", count(layers, "layer", "layers")),
+    let sources = document.estimated_from.iter().map(|from| {
+        let source = match from.source {
+            SizeSource::Layer => "the same layers on this node",
+            SizeSource::Repository => "layers of the same repository on this node",
+            SizeSource::Manifest => "the length of their tar in the manifest",
+            SizeSource::Node => "the mean of this node's layers",
+            SizeSource::Usual => "the usual ratio",
+        };
+        format!("{source} ({} compressed)", bytes(from.compressed_bytes))
+    });
+    let sources: Vec<_> = sources.collect();
+    let is_wide = document.disk_bytes_high > document.disk_bytes.saturating_mul(3) / 2;
+    let advice = if is_wide {
+        " The spread is narrower for a manifest that has the image's name, if this node has layers of its repository."
+    } else {
+        ""
     };
-    format!(
-        "ON DISK is an estimate: {} bytes for each byte of the download, {source}. Most layers have between {} and {}: \
-         {} to {}.",
-        ratio.mean,
-        ratio.low,
-        ratio.high,
-        bytes(document.disk_bytes_low),
-        bytes(document.disk_bytes_high),
-    )
+    format!("ON DISK is an estimate from {}.{advice}", sources.join(", "))
 }
 
-/// Returns the number of images of unknown size.
 fn unknown(document: &FitsDoc) -> usize {
     document.images.iter().filter(|image| image.state == ComingState::Unknown).count()
 }
@@ -122,26 +130,35 @@ fn verdict(document: &FitsDoc) -> String {
         };
         return format!("{filesystem}: {now}{threshold}; {whose}.");
     }
+    let (low, high) = (document.used_with_images_percent_low, document.used_with_images_percent_high);
+    let spread = (low < high).then(|| format!("{low} to {high}%"));
+    let threshold = document.high_percent.map(|high| format!("high threshold {high}%"));
+    let notes: Vec<_> = spread.into_iter().chain(threshold).collect();
+    let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
+    let may_fit = document.high_percent.is_some_and(|high| low < f64::from(high));
+    let subject = if unknown > 0 { "those of known size" } else { "they" };
+    let answer = match document.fits {
+        Fit::Yes => "fit",
+        Fit::Probably => "probably fit",
+        Fit::No if may_fit => "probably do not fit",
+        Fit::No => "do not fit",
+    };
     format!(
-        "{filesystem}: {now}, {}% with {}{threshold}: {}",
+        "{filesystem}: {now}, {}% with {}{notes}: {subject} {answer}.",
         document.used_with_images_percent,
         arriving(document),
-        match (document.fits, unknown > 0) {
-            (false, _) => "they do not fit.",
-            (true, false) => "they fit.",
-            (true, true) => "those of known size fit.",
-        }
     )
 }
 
 /// Formats the images that stay, by rule. Those in use are one group, with each of its users.
-fn kept(document: &FitsDoc, screen: &Screen) -> String {
+fn kept(document: &FitsDoc, screen: &Screen) -> Vec<String> {
     let now = document.header.generated_at;
     let (used, others): (Vec<_>, Vec<_>) = document.kept.iter().partition(|group| group.rule == Rule::InUse);
     let in_use = used.iter().map(|group| group.images).sum::<usize>();
     let users: Vec<_> = used.iter().map(|group| group.detail.clone()).collect();
     let why = if in_use == 1 { "because it is in use" } else { "because they are in use" };
-    let used = format!("{} {why} ({})", count(in_use, "image stays", "images stay"), first(&users));
+    let used =
+        format!("{} {why} ({})", count(in_use, "image stays", "images stay"), first(&users).join(", "));
     let others = others.iter().map(|group| {
         let until =
             group.until.map_or_else(String::new, |until| format!(" until {}", screen.time_on(until, now)));
@@ -149,83 +166,97 @@ fn kept(document: &FitsDoc, screen: &Screen) -> String {
         let first = if group.images > 1 { "the first: " } else { "" };
         format!("{images} by {}{until} ({first}{})", group.rule, safe(&group.detail))
     });
-    (in_use > 0).then_some(used).into_iter().chain(others).collect::<Vec<_>>().join("; ")
+    (in_use > 0).then_some(used).into_iter().chain(others).collect()
 }
 
+/// Formats the deletions that make room: a line with the command, and the list of its images.
 fn room(document: &FitsDoc, screen: &Screen) -> String {
     let Some(after) = document.used_after_gc_percent else { return String::new() };
+    let kept = kept(document, screen);
     let Some(command) = &document.command else {
-        let kept = kept(document, screen);
-        return format!(
-            "Nothing can be deleted to make room: {}. `layersweep report` lists what holds the disk.",
-            if kept.is_empty() { "there is no image" } else { &kept }
-        );
+        let stays = if kept.is_empty() { vec!["there is no image".to_owned()] } else { kept };
+        let title = "Nothing can be deleted to make room (`layersweep report` lists what holds the disk):";
+        return paragraph(screen, title) + &list(screen, &stays);
     };
-    let refused = document
-        .gc_refused
-        .as_deref()
-        .map_or_else(String::new, |why| format!(" (it would be refused now: {})", safe(why)));
-    // Images that are here, or of unknown size, add nothing.
-    let (pulled, with) = match document.disk_bytes {
-        0 => ("", String::new()),
-        _ => (" after the pull", format!(" with {}", arriving(document))),
+    let then = match (document.disk_bytes, document.fits_after_gc) {
+        // Images that are here, or of unknown size, add nothing.
+        (0, Some(Fit::No)) => " used then, still too much",
+        (0, _) => " used then",
+        (_, Some(Fit::Yes) | None) => " used after the pull, which fits",
+        (_, Some(Fit::Probably)) => " used after the pull, which probably fits",
+        (_, Some(Fit::No)) => " used after the pull, still too much",
     };
-    let aim = match document.low_percent.filter(|_| document.deletes_needed.is_some()) {
-        Some(low) => format!(", to be at the low threshold ({low}%){pulled}"),
-        None => String::new(),
-    };
-    let enough = match (document.deletes_needed, document.high_percent) {
-        (None, _) => match kept(document, screen) {
-            kept if kept.is_empty() => ", which is still too much".to_owned(),
-            kept => format!(", which is still too much; {kept}"),
-        },
-        (Some(needed), Some(high)) if needed < document.deletes.len() => {
-            let first = match needed {
-                1 => "the first deletion is enough".to_owned(),
-                _ => format!("the first {needed} deletions are enough"),
-            };
-            format!("; to be below the high threshold ({high}%), {first}")
-        }
-        (Some(_), _) => String::new(),
-    };
-    let deletions = format!(
-        "`{command}` would delete {} ({}) and free {}{aim}: {after}% used{with} then{enough}{refused}.",
+    let advice = format!(
+        "{} `{command}` deletes {} and frees {}: {after}%{then}.",
+        if document.fits == Fit::Probably { "To be sure," } else { "To make room," },
         count(document.deletes.len(), "image", "images"),
-        first(&document.deletes),
         bytes(document.freed_bytes),
     );
+    let refused = document.gc_refused.as_deref();
+    let refused = refused.map_or_else(String::new, |why| format!("It would be refused now: {}", safe(why)));
+    let stays = if document.fits_after_gc == Some(Fit::No) { kept } else { Vec::new() };
+    [
+        pins(document, screen),
+        paragraph(screen, &advice),
+        list(screen, &deletions(document)),
+        list(screen, &stays),
+        paragraph(screen, &refused),
+    ]
+    .concat()
+}
+
+/// Formats the command that keeps images of the request.
+fn pins(document: &FitsDoc, screen: &Screen) -> String {
     match document.to_pin.len() {
-        0 => format!("To make room, {deletions}"),
+        0 => String::new(),
         1..=MOST_NAMED => {
             let names: Vec<_> = document.to_pin.iter().map(|name| shell_word(name)).collect();
-            format!(
-                "To make room, first `layersweep pin add {}`, since gc may delete what is here of these images. Then \
-                 {deletions}",
-                safe(&names.join(" "))
+            let names = safe(&names.join(" "));
+            paragraph(
+                screen,
+                &format!("First `layersweep pin add {names}`: gc may delete what is here of these images."),
             )
         }
-        more => format!(
-            "To make room, first pin {more} of these images, which are here and which gc may delete (--format json has \
-             them in to_pin): {}. Then {deletions}",
-            first(&document.to_pin)
-        ),
+        more => {
+            let title = format!(
+                "First pin {more} of these images, which are here and which gc may delete (--format json has them in \
+                 to_pin):"
+            );
+            paragraph(screen, &title) + &list(screen, &first(&document.to_pin))
+        }
     }
 }
 
+/// Formats the list of deletions, with a mark at the one that is enough to be below the high threshold.
+fn deletions(document: &FitsDoc) -> Vec<String> {
+    let mut names = first(&document.deletes);
+    let needed = document.deletes_needed.filter(|needed| *needed < document.deletes.len());
+    if let (Some(needed), Some(high)) = (needed, document.high_percent) {
+        let enough = format!("below the high threshold ({high}%)");
+        if needed <= MOST_NAMED {
+            names[needed - 1].push_str(&format!("   then {enough}"));
+        } else if let Some(more) = names.last_mut() {
+            more.push_str(&format!("; the first {needed} deletions are enough to be {enough}"));
+        }
+    }
+    names
+}
+
 /// Formats the first names of a list.
-fn first(names: &[String]) -> String {
+fn first(names: &[String]) -> Vec<String> {
     let mut shown: Vec<_> = names.iter().take(MOST_NAMED).map(|name| safe(name)).collect();
     if names.len() > MOST_NAMED {
         shown.push(format!("{} more", names.len() - MOST_NAMED));
     }
-    shown.join(", ")
+    shown
 }
 
-/// Formats the images of which only the name is known.
 fn only_named(document: &FitsDoc) -> String {
-    let unknown =
-        document.images.iter().filter(|image| image.state == ComingState::Unknown && !image.is_index);
-    let unknown: Vec<_> = unknown.collect();
+    let unknown: Vec<_> = document
+        .images
+        .iter()
+        .filter(|image| image.state == ComingState::Unknown && !image.is_index)
+        .collect();
     // Perhaps the name of a file is misspelt: that is named first.
     let Some(image) = unknown.iter().find(|image| image.no_such_file).or(unknown.first()) else {
         return String::new();
@@ -275,8 +306,23 @@ mod tests {
 
     use super::*;
     use crate::model::SCHEMA_VERSION;
-    use crate::model::arrival::Ratio;
     use crate::report::json::{DocumentKind, Header, KeptByRuleDoc};
+
+    fn arriving_image() -> ComingDoc {
+        ComingDoc {
+            name: "a:2".into(),
+            state: ComingState::Arrives,
+            layers: Some(1),
+            new_layers: Some(1),
+            download_bytes: Some(1),
+            disk_bytes: Some(2),
+            disk_bytes_low: Some(1),
+            disk_bytes_high: Some(3),
+            is_index: false,
+            platform_digest: None,
+            no_such_file: false,
+        }
+    }
 
     fn document() -> FitsDoc {
         let in_use = |images, detail: &str| KeptByRuleDoc {
@@ -292,7 +338,7 @@ mod tests {
                 generated_at: Timestamp::UNIX_EPOCH,
             },
             complete: true,
-            fits: false,
+            fits: Fit::No,
             store: "/s".into(),
             filesystem: "/var".into(),
             images: vec![],
@@ -300,9 +346,11 @@ mod tests {
             disk_bytes: 1 << 20,
             disk_bytes_low: 1 << 20,
             disk_bytes_high: 1 << 20,
-            ratio: Ratio { mean: 1.0, low: 1.0, high: 1.0, layers: 1 },
+            estimated_from: vec![],
             used_percent: 90.0,
             used_with_images_percent: 97.0,
+            used_with_images_percent_low: 96.0,
+            used_with_images_percent_high: 98.0,
             high_percent: Some(85),
             low_percent: Some(80),
             command: Some("layersweep gc".into()),
@@ -312,7 +360,7 @@ mod tests {
             never_pulled: vec![],
             freed_bytes: 1 << 20,
             used_after_gc_percent: Some(95.0),
-            fits_after_gc: Some(false),
+            fits_after_gc: Some(Fit::No),
             kept: vec![
                 in_use(2, "used by db"),
                 KeptByRuleDoc { rule: Rule::Pinned, images: 2, detail: "pinned by a".into(), until: None },
@@ -324,19 +372,45 @@ mod tests {
     }
 
     #[test]
-    fn deleted_images_are_named_before_kept_ones() {
+    fn advice_is_one_line_and_a_list() {
         let screen = Screen { width: None, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
         let document = document();
         assert_eq!(
             room(&document, &screen),
-            "To make room, `layersweep gc` would delete 1 image (acme/old:1) and free 1.0 MiB: 95% used with these \
-             images then, which is still too much; 3 images stay because they are in use (used by db, used by web); \
-             2 images stay by pinned (the first: pinned by a)."
+            "To make room, `layersweep gc` deletes 1 image and frees 1.0 MiB: 95% used after the pull, still too much.\n\
+             \x20 acme/old:1\n\
+             \x20 3 images stay because they are in use (used by db, used by web)\n\
+             \x20 2 images stay by pinned (the first: pinned by a)\n"
         );
         let deletes = vec!["a:1".into(), "b:1".into(), "c:1".into()];
-        let enough = FitsDoc { deletes, deletes_needed: Some(2), ..document };
-        let text = room(&enough, &screen);
-        assert!(text.contains("delete 3 images (a:1, b:1, c:1) and free "), "{text}");
-        assert!(text.ends_with("the high threshold (85%), the first 2 deletions are enough."), "{text}");
+        let fits_after_gc = Some(Fit::Yes);
+        let to_pin = vec!["x;reboot".into()];
+        let enough = FitsDoc { deletes, deletes_needed: Some(2), fits_after_gc, to_pin, ..document };
+        assert_eq!(
+            room(&enough, &screen),
+            "First `layersweep pin add 'x;reboot'`: gc may delete what is here of these images.\n\
+             To make room, `layersweep gc` deletes 3 images and frees 1.0 MiB: 95% used after the pull, which fits.\n\
+             \x20 a:1\n\
+             \x20 b:1   then below the high threshold (85%)\n\
+             \x20 c:1\n"
+        );
+    }
+
+    #[test]
+    fn answer_is_as_sure_as_the_estimate() {
+        for (fits, low, expected) in [
+            (
+                Fit::Yes,
+                70.0,
+                "/var: 90% used now, 97% with these images (70 to 98%; high threshold 85%): they fit.",
+            ),
+            (Fit::Probably, 70.0, ": they probably fit."),
+            (Fit::No, 70.0, ": they probably do not fit."),
+            (Fit::No, 96.0, ": they do not fit."),
+        ] {
+            let document = FitsDoc { fits, used_with_images_percent_low: low, ..document() };
+            let text = verdict(&FitsDoc { images: vec![arriving_image()], ..document });
+            assert!(text.ends_with(expected), "{text}");
+        }
     }
 }

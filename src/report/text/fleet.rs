@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 use super::format::{age_of, bytes, names, percent, safe, short_id, wrapped};
 use super::screen::Screen;
 use super::table::{Table, heading};
-use crate::model::documents::fleet::{Fleet, FleetImage, FleetNode};
+use crate::model::documents::fleet::{FleetImage, FleetNode};
 use crate::model::documents::urgency::Urgency;
 use crate::model::text::display::{count, thousands};
 use crate::report::json::FleetDoc;
@@ -15,27 +15,24 @@ use crate::report::json::FleetDoc;
 /// Maximum number of rows of a table on a screen.
 const ROWS: usize = 20;
 
-/// Table of a fleet, on a screen or a page.
 #[derive(Debug)]
 pub struct Section {
     pub title: &'static str,
     /// A heading that starts with `>` aligns its column to the right.
     pub headings: &'static [&'static str],
     pub rows: Vec<Vec<String>>,
-    /// Number of rows that are left out.
     pub omitted: usize,
     /// Columns that a narrow screen does not show, and columns that may shrink.
     optional: &'static [usize],
     elastic: &'static [(usize, usize)],
 }
 
-/// Formats the sums of many nodes.
 pub fn fleet(document: &FleetDoc, screen: &Screen) -> String {
     let mut out = heading(&title(document, screen));
     for sentence in sentences(document) {
         out.push_str(&wrapped(&sentence, screen.width.unwrap_or(usize::MAX), ""));
     }
-    for section in sections(&document.fleet, ROWS) {
+    for section in sections(document, ROWS) {
         let mut table = Table::new(screen, section.headings);
         section.rows.into_iter().for_each(|row| table.row(row));
         table.fit(section.optional, section.elastic);
@@ -47,12 +44,10 @@ pub fn fleet(document: &FleetDoc, screen: &Screen) -> String {
     out
 }
 
-/// Formats the number of rows that a table does not have.
 pub fn omitted(rows: usize) -> String {
     format!("… and {} more", thousands(rows as u64))
 }
 
-/// Formats the number of nodes and the times of their documents.
 pub fn title(document: &FleetDoc, screen: &Screen) -> String {
     let nodes = &document.fleet.nodes;
     let time = match (nodes.oldest_at, nodes.newest_at) {
@@ -68,7 +63,6 @@ fn nodes_of(number: u64) -> String {
     format!("{} {}", thousands(number), if number == 1 { "node" } else { "nodes" })
 }
 
-/// Formats the sums in sentences.
 pub fn sentences(document: &FleetDoc) -> Vec<String> {
     let (nodes, totals) = (&document.fleet.nodes, &document.fleet.totals);
     let urgencies = [
@@ -77,9 +71,11 @@ pub fn sentences(document: &FleetDoc) -> Vec<String> {
         (nodes.calm, urgency(Urgency::Calm)),
         (nodes.unknown, "unknown"),
     ];
-    let urgencies = urgencies.iter().filter(|(number, _)| *number > 0);
-    let urgencies: Vec<_> =
-        urgencies.map(|(number, name)| format!("{} {name}", thousands(*number))).collect();
+    let urgencies: Vec<_> = urgencies
+        .iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, name)| format!("{} {name}", thousands(*number)))
+        .collect();
     let mut out = vec![
         format!("Nodes by urgency: {}.", urgencies.join(", ")),
         format!(
@@ -92,6 +88,13 @@ pub fn sentences(document: &FleetDoc) -> Vec<String> {
             count(totals.leaks, "leak", "leaks"),
         ),
     ];
+    if totals.volume_bytes > 0 || totals.other_store_bytes > 0 {
+        out.push(format!(
+            "Beside them: {} in volumes, {} in stores of users and old ones.",
+            bytes(totals.volume_bytes),
+            bytes(totals.other_store_bytes)
+        ));
+    }
     if nodes.low_not_reached > 0 {
         out.push(format!(
             "{} of {} with known thresholds would stay above the low threshold without any of it.",
@@ -105,14 +108,18 @@ pub fn sentences(document: &FleetDoc) -> Vec<String> {
         out.push(format!("{documents} {verb} of `scan`: no thresholds, no forecast."));
     }
     if nodes.forecast > 0 {
-        let periods = document.fleet.forecasts.iter().map(|forecast| {
-            format!(
-                "{} within {}",
-                thousands(forecast.nodes),
-                age_of(u64::try_from(forecast.within_seconds).ok())
-            )
-        });
-        let periods: Vec<_> = periods.collect();
+        let periods: Vec<_> = document
+            .fleet
+            .forecasts
+            .iter()
+            .map(|forecast| {
+                format!(
+                    "{} within {}",
+                    thousands(forecast.nodes),
+                    age_of(u64::try_from(forecast.within_seconds).ok())
+                )
+            })
+            .collect();
         out.push(format!(
             "Full at their present growth: {} ({} with a forecast).",
             periods.join(", "),
@@ -126,6 +133,12 @@ pub fn sentences(document: &FleetDoc) -> Vec<String> {
         && document.header.generated_at.duration_since(newest).as_hours() >= 24
     {
         out.push(format!("The newest document is of {}: all figures are of that time.", date(newest)));
+    }
+    if nodes.future > 0 {
+        let clock =
+            if nodes.future == 1 { "the clock of its node is" } else { "the clocks of their nodes are" };
+        let documents = count(nodes.future, "document is", "documents are");
+        out.push(format!("{documents} dated in the future: {clock} wrong."));
     }
     if nodes.incomplete > 0 {
         let whose = if nodes.incomplete == 1 { "its" } else { "their" };
@@ -146,7 +159,6 @@ pub fn sentences(document: &FleetDoc) -> Vec<String> {
     out
 }
 
-/// Formats the nodes whose documents are old.
 fn stale(document: &FleetDoc) -> String {
     /// Maximum number of named nodes.
     const NAMED: usize = 5;
@@ -160,14 +172,13 @@ fn stale(document: &FleetDoc) -> String {
     }
     let verb = if fleet.nodes.stale == 1 { "is" } else { "are" };
     let documents = count(fleet.nodes.stale, "document", "documents");
-    format!("{documents} {verb} more than a day older than the newest: {}.", names.join("; "))
+    format!("{documents} {verb} more than a day old: {}.", names.join("; "))
 }
 
 fn date(time: Timestamp) -> Date {
     time.to_zoned(TimeZone::UTC).date()
 }
 
-/// Returns the word for an urgency, as `report` prints it.
 fn urgency(urgency: Urgency) -> &'static str {
     match urgency {
         Urgency::Calm => "OK",
@@ -176,7 +187,8 @@ fn urgency(urgency: Urgency) -> &'static str {
 }
 
 /// Builds the tables, each with at most `rows` rows. Tables without rows are left out.
-pub fn sections(fleet: &Fleet, rows: usize) -> Vec<Section> {
+pub fn sections(document: &FleetDoc, rows: usize) -> Vec<Section> {
+    let (fleet, now) = (&document.fleet, document.header.generated_at);
     let unused: Vec<_> = fleet.images.iter().filter(|image| image.nodes_unused > 0).collect();
     let sections = [
         Section {
@@ -192,7 +204,7 @@ pub fn sections(fleet: &Fleet, rows: usize) -> Vec<Section> {
                 ">FULL IN",
                 "NOTE",
             ],
-            rows: fleet.urgent.iter().take(rows).map(node_row).collect(),
+            rows: fleet.urgent.iter().take(rows).map(|node| node_row(node, now)).collect(),
             omitted: usize::try_from(fleet.nodes.count).unwrap_or(usize::MAX).saturating_sub(rows),
             optional: &[2, 4, 8],
             elastic: &[(0, 12), (2, 12), (8, 16)],
@@ -230,7 +242,7 @@ pub fn sections(fleet: &Fleet, rows: usize) -> Vec<Section> {
     sections.into_iter().filter(|section| !section.rows.is_empty()).collect()
 }
 
-fn node_row(node: &FleetNode) -> Vec<String> {
+fn node_row(node: &FleetNode, now: Timestamp) -> Vec<String> {
     let mut notes = Vec::new();
     if node.reaches_low == Some(false) {
         notes.push(format!("stays above {:.0}%", node.low_percent.unwrap_or_default()));
@@ -238,7 +250,8 @@ fn node_row(node: &FleetNode) -> Vec<String> {
     if !node.complete {
         notes.push("incomplete".into());
     }
-    let seconds = node.full_in_seconds.map(|seconds| u64::try_from(seconds).unwrap_or(0));
+    let full_in = node.full_at.map(|full_at| full_at.duration_since(now).as_secs());
+    let seconds = full_in.map(|seconds| u64::try_from(seconds).unwrap_or(0));
     vec![
         safe(&node.node),
         urgency(node.urgency).into(),

@@ -73,7 +73,6 @@ pub fn safe(text: &str) -> String {
     out
 }
 
-/// Formats freed bytes after the word "freed".
 pub(super) fn freed(bytes: i64, others_wrote: bool) -> String {
     if others_wrote { "unknown (others were writing)".into() } else { signed_bytes(bytes) }
 }

@@ -12,7 +12,6 @@ use super::screen::Screen;
 use crate::model::text::display::listed;
 use crate::report::json::{DocumentKind, GcDoc};
 
-/// Formats the whole run.
 pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     let mut out = resumed(document.resumed);
     for comparison in &document.comparison {
@@ -53,21 +52,26 @@ fn filesystems(document: &GcDoc, screen: &Screen) -> String {
             out.push_str(&situation::situation(document, filesystem));
         }
         if several {
-            let here =
-                document.deleted.iter().filter_map(|deleted| deletions::freed_on(deleted, &filesystem.mount));
-            let here: Vec<_> = here.collect();
+            let here: Vec<_> = document
+                .deleted
+                .iter()
+                .filter_map(|deleted| deletions::freed_on(deleted, &filesystem.mount))
+                .collect();
             has_block |= !here.is_empty();
             out.push_str(&deletions::deletions(document, &here.iter().collect::<Vec<_>>(), screen));
         }
     }
-    let rest = document.deleted.iter().filter(|deleted| {
-        !several
-            || document
-                .filesystems
-                .iter()
-                .all(|filesystem| deletions::freed_on(deleted, &filesystem.mount).is_none())
-    });
-    let rest: Vec<_> = rest.collect();
+    let rest: Vec<_> = document
+        .deleted
+        .iter()
+        .filter(|deleted| {
+            !several
+                || document
+                    .filesystems
+                    .iter()
+                    .all(|filesystem| deletions::freed_on(deleted, &filesystem.mount).is_none())
+        })
+        .collect();
     out + &deletions::deletions(document, &rest, screen)
 }
 

@@ -8,6 +8,7 @@ use super::screen::Screen;
 use super::table::Table;
 use crate::model::documents::comparison::{FilesystemGrowth, GrowthKind, GrowthRow};
 use crate::model::refs::GroupBy;
+use crate::model::text::display::shell_word;
 use crate::report::json::GrowthDoc;
 
 /// Maximum number of rows of a table on a terminal.
@@ -17,11 +18,8 @@ const WIDE: usize = 110;
 /// Minimum time between the scans for a rate in a day, in seconds; for a shorter one the rate is that in an hour.
 const DAY: i64 = 86_400;
 
-/// Minimum growth of other files in stores that is mentioned if other rows grew more, in bytes.
-const MIN_OTHER: i64 = 1 << 20;
-
-/// Formats the growth of every filesystem.
-pub fn growth(document: &GrowthDoc, screen: &Screen) -> String {
+/// Formats the growth of every filesystem. `shows_all`: small changes have rows of their own.
+pub fn growth(document: &GrowthDoc, screen: &Screen, shows_all: bool) -> String {
     let mut lines = warnings(document, screen);
     if document.filesystems.is_empty() {
         lines.push("The earlier scan does not contain these filesystems.".to_owned());
@@ -34,14 +32,9 @@ pub fn growth(document: &GrowthDoc, screen: &Screen) -> String {
         }
         out.push_str(&wrapped(&headline(filesystem, document, screen), width, ""));
         out.push('\n');
-        out.push_str(&table(filesystem, document, screen));
+        out.push_str(&table(filesystem, document, screen, shows_all));
         let largest = filesystem.rows.first().filter(|row| row.change_bytes > 0);
-        // Volumes have no rows of their own.
-        let volumes = filesystem.rows.iter().skip(1);
-        let mut volumes =
-            volumes.filter(|row| row.kind == GrowthKind::Other && row.change_bytes >= MIN_OTHER);
-        let notes = largest.into_iter().chain(volumes.next()).filter_map(advice);
-        for text in notes.filter(|_| screen.notes) {
+        if let Some(text) = largest.and_then(advice).filter(|_| screen.notes) {
             out.push('\n');
             out.push_str(&wrapped(&text, width, ""));
         }
@@ -98,7 +91,7 @@ fn rate(per_day: i64, seconds: i64) -> (i64, &'static str) {
     if seconds < DAY { (per_day / 24, "an hour") } else { (per_day, "a day") }
 }
 
-fn table(filesystem: &FilesystemGrowth, document: &GrowthDoc, screen: &Screen) -> String {
+fn table(filesystem: &FilesystemGrowth, document: &GrowthDoc, screen: &Screen, shows_all: bool) -> String {
     let (_, unit) = rate(0, document.seconds);
     let rate_heading = format!(">{}", unit.to_uppercase());
     let has_namespaces = filesystem.rows.iter().any(|row| row.namespace.is_some());
@@ -116,7 +109,12 @@ fn table(filesystem: &FilesystemGrowth, document: &GrowthDoc, screen: &Screen) -
         change_bytes: filesystem.used.change_bytes,
         ..nameless(filesystem.bytes_per_day)
     };
-    let (shown, others) = shown(&filesystem.rows, screen);
+    let (least, most) = match (shows_all, screen.width) {
+        (true, _) => (1, usize::MAX),
+        (false, Some(_)) => (least_change(filesystem), ROWS),
+        (false, None) => (least_change(filesystem), usize::MAX),
+    };
+    let (shown, others) = shown(&filesystem.rows, least, most);
     let named = shown.into_iter().map(|row| (name(row, document.by), row));
     let sums = others.iter().map(|(label, row)| (label.clone(), row)).chain([("Used".to_owned(), &used)]);
     for (name, row) in named.chain(sums) {
@@ -133,12 +131,12 @@ fn table(filesystem: &FilesystemGrowth, document: &GrowthDoc, screen: &Screen) -
     table.render()
 }
 
-/// Returns a row without a name, for a sum.
 fn nameless(bytes_per_day: Option<i64>) -> GrowthRow {
     GrowthRow {
         kind: GrowthKind::Rest,
         name: None,
         namespace: None,
+        path: None,
         image: None,
         before_bytes: 0,
         after_bytes: 0,
@@ -147,13 +145,19 @@ fn nameless(bytes_per_day: Option<i64>) -> GrowthRow {
     }
 }
 
-/// Returns the rows to show, and the sum of the others with its label. Rows without a change are not shown; on a
-/// terminal, only those with the largest changes are.
-fn shown<'a>(rows: &'a [GrowthRow], screen: &Screen) -> (Vec<&'a GrowthRow>, Option<(String, GrowthRow)>) {
+/// Returns the minimum change of a row, in bytes: 1 MiB, or 0.1 % of the used bytes if that is less.
+fn least_change(filesystem: &FilesystemGrowth) -> u64 {
+    const LEAST: u64 = 1 << 20;
+    LEAST.min(filesystem.used.after_bytes / 1000).max(1)
+}
+
+/// Returns the rows to show, and the sum of the others with its label: those with the `most` largest changes of at least
+/// `least` bytes.
+fn shown(rows: &[GrowthRow], least: u64, most: usize) -> (Vec<&GrowthRow>, Option<(String, GrowthRow)>) {
     let change = |position: &usize| rows[*position].change_bytes.unsigned_abs();
-    let mut largest: Vec<_> = (0..rows.len()).filter(|position| change(position) > 0).collect();
+    let mut largest: Vec<_> = (0..rows.len()).filter(|position| change(position) >= least).collect();
     largest.sort_by_key(|position| Reverse(change(position)));
-    largest.truncate(if screen.width.is_some() { ROWS } else { usize::MAX });
+    largest.truncate(most);
     let largest: HashSet<_> = largest.into_iter().collect();
     let (mut shown, mut others) = (Vec::new(), Vec::new());
     for (position, row) in rows.iter().enumerate() {
@@ -196,12 +200,15 @@ fn name(row: &GrowthRow, by: GroupBy) -> String {
         GrowthKind::Leaks => "(leaks)".into(),
         GrowthKind::Metadata => "(store metadata)".into(),
         GrowthKind::Other => "(other files in stores)".into(),
-        GrowthKind::Outside => "(outside the stores)".into(),
+        GrowthKind::Volume => format!("volume {name}"),
+        GrowthKind::PodLog => format!("log of pod {name}"),
+        GrowthKind::PodVolume => format!("volume of pod {name}"),
+        GrowthKind::Path => name,
+        GrowthKind::Outside => "(elsewhere outside the stores)".into(),
         GrowthKind::Rest => "(image records, shared files)".into(),
     }
 }
 
-/// Returns the next step for the row that grew most.
 fn advice(row: &GrowthRow) -> Option<String> {
     let name = row.name.as_deref().map(safe).unwrap_or_default();
     Some(match row.kind {
@@ -218,11 +225,22 @@ fn advice(row: &GrowthRow) -> Option<String> {
             format!("`--by container` shows the containers and images of {name} one by one.")
         }
         GrowthKind::Leaks => "`layersweep sweep` lists the leaks.".into(),
-        GrowthKind::Other => {
-            "Volumes of podman are among the other files in stores: `layersweep report` names the volumes."
-                .into()
+        GrowthKind::Volume => {
+            format!(
+                "`podman volume inspect {}` shows the volume; its containers write to it.",
+                shell_word(row.name.as_deref()?)
+            )
         }
-        GrowthKind::Outside => "`layersweep report` shows the files outside the stores.".into(),
+        GrowthKind::PodLog => {
+            "The kubelet's containerLogMaxSize and containerLogMaxFiles limit the logs of a container.".into()
+        }
+        GrowthKind::PodVolume => "It is deleted with its pod; an emptyDir can have a sizeLimit.".into(),
+        GrowthKind::Path => {
+            format!("`layersweep explain {}` shows what is in it.", shell_word(row.path.as_deref()?))
+        }
+        GrowthKind::Other | GrowthKind::Outside => {
+            "`layersweep report` shows the volumes, and the files outside the stores.".into()
+        }
         _ => return None,
     })
 }
@@ -246,6 +264,7 @@ mod tests {
             kind,
             name: name.map(str::to_owned),
             namespace: is_container.then(|| "shop".to_owned()),
+            path: None,
             image: is_container.then(|| "quay.io/app:1".to_owned()),
             before_bytes,
             after_bytes,
@@ -281,7 +300,7 @@ mod tests {
             }],
         };
         let screen = Screen { width, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
-        strip_str(&growth(&document, &screen)).to_string()
+        strip_str(&growth(&document, &screen, false)).to_string()
     }
 
     #[test]
@@ -314,17 +333,20 @@ files in it, or the container. Give it a volume, or limit its ephemeral-storage.
     }
 
     #[test]
-    fn growing_volumes_are_mentioned() {
-        let text =
-            "Volumes of podman are among the other files in stores: `layersweep report` names the volumes.\n";
-        for (other, is_mentioned) in [(30, true), (0, false)] {
-            let rows = vec![
-                row(GrowthKind::Container, Some("db"), [0, 40]),
-                row(GrowthKind::Other, None, [0, other]),
-            ];
-            assert_eq!(shown(rows, None).ends_with(text), is_mentioned);
+    fn grown_place_has_the_command_that_shows_it() {
+        for (kind, name, expected) in [
+            (GrowthKind::Volume, Some("pg data"), "`podman volume inspect 'pg data'` shows the volume; "),
+            (GrowthKind::Path, Some("/srv/a b"), "`layersweep explain '/srv/a b'` shows what is in it."),
+            (
+                GrowthKind::Outside,
+                None,
+                "`layersweep report` shows the volumes, and the files outside the stores.",
+            ),
+        ] {
+            let place = GrowthRow { path: name.map(str::to_owned), ..row(kind, name, [0, 30]) };
+            let text = shown(vec![place, row(GrowthKind::Container, Some("db"), [0, 20])], None);
+            assert!(text.lines().last().unwrap().starts_with(expected), "{text}");
         }
-        assert!(shown(vec![row(GrowthKind::Other, None, [0, 1])], None).ends_with(text));
     }
 
     #[test]

@@ -93,7 +93,6 @@ fn deletions(runs: &[RunDoc], screen: &Screen) -> Table {
     short
 }
 
-/// Formats a line below a run.
 fn fact_line(time: Timestamp, fact: &str, run: &RunDoc, screen: &Screen) -> String {
     format!("  {}  {fact}; run {}\n", screen.time(time), safe(&run.run_id))
 }
@@ -135,13 +134,15 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
             None => percents,
         }),
     );
-    let sums = [
+    let sums: Vec<_> = [
         ("wanted", run.wanted_bytes.map(bytes)),
         ("predicted", run.predicted_bytes.map(bytes)),
         ("freed", run.measured_bytes.map(|bytes| freed(bytes, run.disturbed))),
         ("other leaks freed", Some(run.byproduct_bytes).filter(|bytes| *bytes > 0).map(bytes)),
-    ];
-    let sums: Vec<_> = sums.into_iter().filter_map(|(kind, sum)| Some(format!("{kind} {}", sum?))).collect();
+    ]
+    .into_iter()
+    .filter_map(|(kind, sum)| Some(format!("{kind} {}", sum?)))
+    .collect();
     let mut out = format!("{} ", bold(&screen.time(run.started_at)));
     let indent = " ".repeat(20);
     let mut column = indent.len();
@@ -224,7 +225,6 @@ fn quiet(quiet: &Quiet, are_listed: bool, screen: &Screen) -> String {
     format!("{}, {begin} to {end}{hint}\n", kinds.join(" and "))
 }
 
-/// Formats the duration of a run.
 fn length(from: Timestamp, to: Timestamp) -> String {
     let took = to.duration_since(from);
     match took.as_secs().max(0) {
@@ -303,13 +303,16 @@ pub fn history_scans(document: &HistoryScansDoc, screen: &Screen) -> String {
 }
 
 fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen) -> String {
-    let samples = series.points.iter().map(|point| Sample {
-        from: point.reading.time,
-        to: end(point),
-        low: point.used_percent.min,
-        high: point.used_percent.max,
-    });
-    let samples: Vec<_> = samples.collect();
+    let samples: Vec<_> = series
+        .points
+        .iter()
+        .map(|point| Sample {
+            from: point.reading.time,
+            to: end(point),
+            low: point.used_percent.min,
+            high: point.used_percent.max,
+        })
+        .collect();
     let (first, to) = window(&samples, document.header.generated_at);
     let from = document.origin.since.map_or(first, |since| since.min(to));
     let runs: Vec<_> = document
@@ -330,7 +333,6 @@ fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen) -> Str
     out
 }
 
-/// Formats the latest, lowest and highest point with their times.
 fn summary(points: &[PointDoc], screen: &Screen) -> String {
     let Some(last) = points.last() else { return String::new() };
     let lowest = points.iter().min_by(|a, b| a.used_percent.min.total_cmp(&b.used_percent.min));

@@ -52,7 +52,7 @@ pub fn images(images: &[ImageDoc], all: usize, fair: &BytesDoc, now: Timestamp, 
     }
     table.add_stores(images.iter().map(|image| image.store.as_str()));
     // SHARED is SIZE minus EXCLUSIVE; the build date is of little use once the detection is known.
-    let optional = [
+    let optional: Vec<usize> = [
         "SHARED",
         if remembered { "CREATED" } else { "PINNED" },
         "FREES",
@@ -61,9 +61,10 @@ pub fn images(images: &[ImageDoc], all: usize, fair: &BytesDoc, now: Timestamp, 
         "CREATED",
         "FAIR",
         "USED BY",
-    ];
-    let optional: Vec<usize> =
-        optional.into_iter().filter_map(|heading| position(&headings, heading)).collect();
+    ]
+    .into_iter()
+    .filter_map(|heading| position(&headings, heading))
+    .collect();
     let elastic: Vec<_> = [("IMAGE", 22), ("USED BY", 10)]
         .into_iter()
         .filter_map(|(heading, width)| Some((position(&headings, heading)?, width)))
@@ -97,7 +98,6 @@ fn position(headings: &[&str], wanted: &str) -> Option<usize> {
     headings.iter().position(|heading| heading.trim_start_matches('>') == wanted)
 }
 
-/// Formats the sum of the column of fair shares.
 fn adds_up(fair: &BytesDoc) -> String {
     let rest = [
         ("containers", fair.containers),
@@ -106,8 +106,11 @@ fn adds_up(fair: &BytesDoc) -> String {
         ("store metadata", fair.metadata),
         ("other files", fair.other),
     ];
-    let rest = rest.iter().filter(|(_, size)| *size > 0);
-    let rest: Vec<_> = rest.map(|(name, size)| format!(", {name} {}", bytes(*size))).collect();
+    let rest: Vec<_> = rest
+        .iter()
+        .filter(|(_, size)| *size > 0)
+        .map(|(name, size)| format!(", {name} {}", bytes(*size)))
+        .collect();
     format!(
         "FAIR divides each layer equally among the images and containers that use it, and adds up: images \
          {}{}; {} in all.\n",

@@ -11,7 +11,6 @@ use crate::model::NodeKind;
 use crate::model::{Inventory, StoreIx};
 use crate::report::json::LayerDoc;
 
-/// Names of images and containers, for the layers that they reach.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     /// First name by id of the image or container.
@@ -21,7 +20,6 @@ pub struct Names {
 }
 
 impl Names {
-    /// Collects the names in an inventory.
     pub fn of(inventory: &Inventory) -> Self {
         let mut names = Self::default();
         for image in &inventory.images {
@@ -56,7 +54,6 @@ fn root(inventory: &Inventory, store: StoreIx) -> String {
     inventory[store].root.to_string_lossy().into_owned()
 }
 
-/// Formats the table of layers.
 pub fn layers(layers: &[LayerDoc], names: &Names, screen: &Screen) -> String {
     let mut table = Table::new(screen, &["LAYER", "PARENT", "KIND", ">REFS", ">SIZE", ">INODES", "HELD BY"]);
     for layer in layers {
@@ -74,7 +71,6 @@ pub fn layers(layers: &[LayerDoc], names: &Names, screen: &Screen) -> String {
     table.render()
 }
 
-/// Formats the size of a layer.
 pub(super) fn size(layer: &LayerDoc) -> String {
     if layer.unmeasured { "unknown".into() } else { bytes(layer.bytes) }
 }

@@ -18,6 +18,7 @@ mod report;
 mod repull;
 mod scan;
 mod screen;
+mod stopped;
 mod story;
 mod sweep;
 mod table;

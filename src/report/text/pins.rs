@@ -6,7 +6,6 @@ use super::table::Table;
 use crate::app::pins::PinList;
 use crate::report::json::PinsDoc;
 
-/// Formats the table of pins.
 pub fn pins(document: &PinsDoc, screen: &Screen) -> String {
     if !document.list.complete {
         return "The keep-list cannot be read.\n".into();

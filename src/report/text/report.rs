@@ -25,7 +25,6 @@ const SCARCE: u64 = 50;
 /// Maximum number of lines about files that could not be read.
 const SKIPPED: usize = 3;
 
-/// Formats the whole report.
 pub fn report(document: &ReportDoc, screen: &Screen) -> String {
     let width = screen.width.unwrap_or(WIDTH).max(40);
     let mut out = heading(&title(document, screen));
@@ -44,8 +43,10 @@ pub fn report(document: &ReportDoc, screen: &Screen) -> String {
 
 fn title(document: &ReportDoc, screen: &Screen) -> String {
     let host = document.host.as_deref().map_or_else(|| "this node".into(), safe);
-    let disk = document.sysroot.as_deref();
-    let disk = disk.map_or_else(String::new, |path| format!(", its disk mounted on {}", safe(path)));
+    let disk = document
+        .sysroot
+        .as_deref()
+        .map_or_else(String::new, |path| format!(", its disk mounted on {}", safe(path)));
     let now = document.header.generated_at;
     format!("{host}{disk}, {} {}", screen.minute(now), screen.zone_name(now))
 }
@@ -105,17 +106,21 @@ fn series_of<'a>(document: &'a ReportDoc, disk: &ReportFilesystemDoc) -> Option<
         let same = document.usage.iter().filter(|series| series.filesystem.mount == facts.mount);
         return same.max_by_key(|series| series.points.last().map(|point| point.reading.time));
     };
-    let of_size = document.usage.iter().filter(|series| {
-        series.points.last().is_some_and(|point| point.reading.capacity_bytes == facts.capacity_bytes)
-    });
-    let of_size: Vec<_> = of_size.collect();
+    let of_size: Vec<_> = document
+        .usage
+        .iter()
+        .filter(|series| {
+            series.points.last().is_some_and(|point| point.reading.capacity_bytes == facts.capacity_bytes)
+        })
+        .collect();
     let mount = Path::new("/").join(Path::new(&facts.mount).strip_prefix(sysroot).unwrap_or(Path::new("")));
-    let same = of_size.iter().filter(|series| Path::new(&series.filesystem.mount) == mount);
-    let same = same.max_by_key(|series| series.points.last().map(|point| point.reading.time));
+    let same = of_size
+        .iter()
+        .filter(|series| Path::new(&series.filesystem.mount) == mount)
+        .max_by_key(|series| series.points.last().map(|point| point.reading.time));
     same.or(of_size.first().filter(|_| of_size.len() == 1)).copied()
 }
 
-/// Formats what grew since earlier scans.
 fn changes(document: &ReportDoc, screen: &Screen, width: usize) -> String {
     let several = document.filesystems.len() > 1;
     let mut out = String::new();
@@ -138,7 +143,6 @@ fn changes(document: &ReportDoc, screen: &Screen, width: usize) -> String {
     format!("\n{}{out}", heading("What happened"))
 }
 
-/// Formats the ranked lists, one for each filesystem.
 fn causes(document: &ReportDoc, screen: &Screen, width: usize) -> String {
     let several = document.filesystems.len() > 1;
     let (mut out, mut rest) = (String::new(), String::new());
@@ -162,7 +166,6 @@ fn causes(document: &ReportDoc, screen: &Screen, width: usize) -> String {
     out + &rest
 }
 
-/// Formats the largest objects, a line for each kind.
 fn largest(document: &ReportDoc, screen: &Screen, width: usize) -> String {
     let (scan, top) = (&document.scan, &document.top);
     let images = top.images.iter().filter_map(|TopObjectDoc { store, id }| {
@@ -210,7 +213,6 @@ fn sized(name: String, size: u64) -> String {
     format!("{name} {}", bytes(size))
 }
 
-/// Formats the files that could not be read, and the notes.
 fn skipped(document: &ReportDoc, width: usize) -> String {
     let measured = &document.measured;
     let lists = [("Not read (figures are lower bounds)", &measured.skipped), ("Notes", &measured.warnings)];

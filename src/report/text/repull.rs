@@ -8,7 +8,6 @@ use crate::model::text::display::count;
 use crate::model::text::reference::{is_well_formed, normalized, repository};
 use crate::report::json::{RepullDoc, RepullImageDoc};
 
-/// Returns the references, each once.
 pub fn references(document: &RepullDoc) -> Vec<&str> {
     let mut seen = HashSet::new();
     let references = document.images.iter().flat_map(|image| &image.references).map(String::as_str);
@@ -18,13 +17,13 @@ pub fn references(document: &RepullDoc) -> Vec<&str> {
 /// Formats the tags of an image, which a pull by digest does not bring back. A tag of a repository that has no reference,
 /// for example of `localhost`, belongs to the first one: all mean the same image.
 fn tags(image: &RepullImageDoc) -> String {
-    let tags = image.names.iter().filter(|name| !name.contains('@') && is_well_formed(name));
-    let tags = tags.filter_map(|name| {
-        let start = format!("{}@", repository(&normalized(name)));
-        let mut same = image.references.iter().filter(|reference| reference.starts_with(&start));
-        let reference = same.next().or(image.references.first())?;
-        Some(format!("# tag: {reference} {name}\n"))
-    });
+    let tags =
+        image.names.iter().filter(|name| !name.contains('@') && is_well_formed(name)).filter_map(|name| {
+            let start = format!("{}@", repository(&normalized(name)));
+            let mut same = image.references.iter().filter(|reference| reference.starts_with(&start));
+            let reference = same.next().or(image.references.first())?;
+            Some(format!("# tag: {reference} {name}\n"))
+        });
     tags.collect()
 }
 

@@ -8,7 +8,6 @@ use super::usage::{filesystem_line, store_line};
 use crate::model::text::display::count;
 use crate::report::json::{LeakDoc, ScanDoc};
 
-/// Formats the whole scan.
 pub fn scan<L>(document: &ScanDoc<L>, screen: &Screen) -> String {
     let mut out = String::new();
     for filesystem in &document.filesystems {

@@ -7,11 +7,10 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use super::format::{first_of, wrapped};
 use crate::model::text::reference::host;
 
-/// Properties of the output that decide how text is formatted.
 #[derive(Clone, Debug)]
 pub struct Screen {
-    /// Width in columns; `None` if the output is not a terminal. Tables shorten nothing then; `report` still shortens the names of the largest
-    /// objects.
+    /// Width in columns; `None` if the output is not a terminal. Tables then shorten only what is wider than 60 columns,
+    /// and `report` the names of the largest objects.
     pub width: Option<usize>,
     /// True if the locale can show characters outside ASCII.
     pub unicode: bool,
@@ -19,7 +18,6 @@ pub struct Screen {
     pub truncates: bool,
     /// True if notes and footers are printed with the results; false with `--quiet`.
     pub notes: bool,
-    /// Time zone of printed times.
     pub zone: TimeZone,
 }
 
@@ -40,7 +38,6 @@ impl Screen {
         if self.date(time) == self.date(known) { self.format(time, "%H:%M:%S") } else { self.time(time) }
     }
 
-    /// Formats the date.
     pub(super) fn date(&self, time: Timestamp) -> String {
         self.format(time, "%Y-%m-%d")
     }

@@ -14,7 +14,6 @@ use crate::report::json::{DeletionDoc, EndedBy, LifeDoc, StoryDoc};
 /// Maximum number of images that are shown; a tag may have named hundreds.
 const MOST: usize = 5;
 
-/// Formats the images that a reference of `explain` named earlier.
 pub(super) fn absent_images(images: &[StoryDoc], now: Timestamp, screen: &Screen) -> String {
     let mut out = String::new();
     for image in images.iter().take(MOST) {
@@ -51,7 +50,6 @@ pub(super) fn namesakes(images: &[StoryDoc], screen: &Screen) -> String {
     out
 }
 
-/// Formats where an image is that a reference named earlier.
 fn state(image: &StoryDoc, screen: &Screen) -> String {
     match (image.presence, image.lives.first()) {
         (Presence::Renamed, _) => format!(
@@ -109,7 +107,6 @@ pub(super) fn life_line(life: &LifeDoc, label: &str, tells_end: bool, screen: &S
     format!("{label}{}{until}, {used}{end}\n", screen.time(since))
 }
 
-/// Formats what ended a life.
 pub(super) fn ending(life: &LifeDoc, screen: &Screen) -> String {
     match (&life.deletion, life.absent_since) {
         (Some(deletion), _) => dated_deletion(deletion, screen),

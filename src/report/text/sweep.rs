@@ -13,7 +13,6 @@ use crate::report::json::{DeletionDoc, SweepDoc, SweepLeakDoc};
 /// Maximum number of leaks without a summary by class.
 const FEW: usize = 10;
 
-/// Formats a report, a plan, or the result of a run.
 pub fn sweep(document: &SweepDoc, screen: &Screen) -> String {
     let acts = document.delete || !document.repair.is_empty();
     let planned = document.dry_run || document.outcome == OutcomeKind::Reported || !acts;
@@ -157,8 +156,9 @@ fn task(leak: &SweepLeakDoc, screen: &Screen) -> String {
     let (size, age) = (bytes(facts.bytes), age_of(facts.age_seconds));
     let mut out = format!("{}  {size}  {age} old  {}\n", facts.class, facts.verdict);
     let width = screen.width.unwrap_or(usize::MAX);
-    let words = [("object", safe(&facts.id)), ("path", safe(&facts.path)), ("why", safe(&facts.evidence))];
-    let words = words.into_iter().chain([("to do", safe(&leak.remedy))]);
+    let words = [("object", safe(&facts.id)), ("path", safe(&facts.path)), ("why", safe(&facts.evidence))]
+        .into_iter()
+        .chain([("to do", safe(&leak.remedy))]);
     for (label, text) in words.filter(|(_, text)| !text.is_empty()) {
         out.push_str(&format!("  {label:<7}  {}", wrapped(&text, width, "           ").trim_start()));
     }
@@ -168,7 +168,6 @@ fn task(leak: &SweepLeakDoc, screen: &Screen) -> String {
     out
 }
 
-/// Formats the result of a run.
 fn done(document: &SweepDoc, screen: &Screen) -> String {
     let mut out = String::new();
     let deleted = &document.deleted;

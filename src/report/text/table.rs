@@ -10,13 +10,14 @@ const GAP: usize = 2;
 /// Maximum width of a cell, if the screen truncates, because every row is padded to the widest. An image name
 /// with tag and digest has at most 456 characters.
 pub(crate) const CELL: usize = 512;
+/// Maximum width of a cell if the output is not a terminal: a table is not as wide as its longest name.
+const PIPED_CELL: usize = 60;
 /// Maximum width of a cell in the last column, which contains sentences and lists of names.
 const LAST_CELL: usize = 4096;
 /// Minimum width of a column that shrinks.
 const NARROWEST: usize = 10;
 const BOLD: anstyle::Style = anstyle::Style::new().bold();
 
-/// Alignment of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Align {
     Left,
@@ -29,8 +30,6 @@ pub(super) struct Table {
     screen: Screen,
     align: Vec<Align>,
     rows: Vec<Vec<String>>,
-    /// Maximum width to which the cells of the first column are padded.
-    padding: usize,
 }
 
 impl Table {
@@ -42,23 +41,16 @@ impl Table {
             screen: screen.clone(),
             align: align.collect(),
             rows: vec![headings.iter().map(|heading| heading.trim_start_matches('>').to_owned()).collect()],
-            padding: CELL,
         }
-    }
-
-    /// Limits the padding of the first column: a longer cell exceeds it, so that no other row is padded to one long
-    /// label.
-    pub(super) fn limit_padding(&mut self, width: usize) {
-        self.padding = width;
     }
 
     /// Adds a row with one cell for each heading. Cells longer than any real name are shortened.
     pub(super) fn row(&mut self, mut cells: Vec<String>) {
         assert_eq!(cells.len(), self.align.len());
         if self.screen.truncates {
-            let last = cells.len() - 1;
+            let (last, most) = (cells.len() - 1, self.screen.width.map_or(PIPED_CELL, |_| CELL));
             for (column, cell) in cells.iter_mut().enumerate() {
-                *cell = self.screen.shorten(cell, if column == last { LAST_CELL } else { CELL });
+                *cell = self.screen.shorten(cell, if column == last { LAST_CELL } else { most });
             }
         }
         self.rows.push(cells);
@@ -113,8 +105,12 @@ impl Table {
             let Some((widest, _)) = shrinkable.max_by_key(|(column, _)| widths[*column]) else { break };
             widths[*widest] -= 1;
         }
-        let removed = self.rows[0].iter().zip(&is_kept).filter(|(_, is_kept)| !**is_kept);
-        let removed = removed.map(|(heading, _)| heading.clone()).collect();
+        let removed = self.rows[0]
+            .iter()
+            .zip(&is_kept)
+            .filter(|(_, is_kept)| !**is_kept)
+            .map(|(heading, _)| heading.clone())
+            .collect();
         for row in &mut self.rows {
             for (column, _) in elastic {
                 row[*column] = self.screen.shorten(&row[*column], widths[*column]);
@@ -157,16 +153,18 @@ impl Table {
         let widths = self.fitting_widths();
         let mut out = String::new();
         for (position, row) in self.rows.iter().enumerate() {
-            let row = row.iter().zip(&widths).map(|(cell, width)| match self.room() {
-                Some(_) => self.screen.shorten(cell, *width),
-                None => cell.clone(),
-            });
-            let row: Vec<_> = row.collect();
+            let row: Vec<_> = row
+                .iter()
+                .zip(&widths)
+                .map(|(cell, width)| match self.room() {
+                    Some(_) => self.screen.shorten(cell, *width),
+                    None => cell.clone(),
+                })
+                .collect();
             let mut line = String::new();
-            for (column, ((cell, width), align)) in row.iter().zip(&widths).zip(&self.align).enumerate() {
+            for ((cell, width), align) in row.iter().zip(&widths).zip(&self.align) {
                 // A longer cell of `--no-trunc` exceeds its column, so that no other row is padded to it.
-                let most = if column == 0 { self.padding } else { CELL };
-                let gap = " ".repeat((*width).min(most).saturating_sub(cell.width()));
+                let gap = " ".repeat((*width).min(CELL).saturating_sub(cell.width()));
                 match align {
                     Align::Left => line.extend([cell.as_str(), gap.as_str()]),
                     Align::Right => line.extend([gap.as_str(), cell.as_str()]),
@@ -200,7 +198,6 @@ pub(super) fn bold(text: &str) -> String {
     format!("{BOLD}{text}{BOLD:#}")
 }
 
-/// Formats a heading on a line of its own.
 pub(super) fn heading(text: &str) -> String {
     bold(text) + "\n"
 }
@@ -237,7 +234,7 @@ mod tests {
         }
         let cut = shown(&name, &screen(None));
         let lines: Vec<_> = cut.lines().collect();
-        assert!(lines.iter().all(|line| line.width() <= CELL + GAP + 2 + GAP + LAST_CELL), "{cut}");
+        assert!(lines.iter().all(|line| line.width() <= PIPED_CELL + GAP + 2 + GAP + LAST_CELL), "{cut}");
         assert!(lines[1].starts_with("a/xxx") && lines[1].contains("…"), "{cut}");
         assert!(lines[1].contains("x\\u{1b}:1  1   ") && lines[1].ends_with(&"y".repeat(600)), "{cut}");
         assert!(!cut.contains('\u{1b}'));
@@ -247,14 +244,16 @@ mod tests {
     }
 
     #[test]
-    fn long_label_pads_no_other_row() {
-        let mut table = Table::new(&screen(None), &["", ">SIZE"]);
-        table.row(vec!["x".repeat(190), "1 B".into()]);
-        table.row(vec!["a".into(), "2 B".into()]);
-        table.limit_padding(10);
+    fn piped_column_has_a_maximum_width() {
+        let mut table = Table::new(&screen(None), &["", ">SIZE", "WHY"]);
+        table.row(vec!["x".repeat(190), "1 B".into(), "y".repeat(190)]);
+        table.row(vec!["a".into(), "2 B".into(), String::new()]);
         let plain = anstream::adapter::strip_str(&table.render()).to_string();
-        assert_eq!(plain.lines().last(), Some("a            2 B"));
-        assert!(plain.contains(&format!("{}   1 B\n", "x".repeat(190))), "{plain}");
+        assert_eq!(plain.lines().last(), Some(format!("{:<60}   2 B", "a").as_str()));
+        assert!(
+            plain.contains('…') && plain.ends_with("2 B\n") && plain.contains(&"y".repeat(190)),
+            "{plain}"
+        );
     }
 
     #[test]

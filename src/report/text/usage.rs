@@ -2,6 +2,7 @@
 
 use super::Screen;
 use super::format::{bytes, inodes, safe, wrapped};
+use super::stopped;
 use super::table::{Table, bold};
 use crate::model::Consistency;
 use crate::model::documents::comparison::GrowthKind;
@@ -14,11 +15,8 @@ use crate::report::json::{
 /// Width of the notes at the end if the output is not a terminal.
 const WIDE: usize = 110;
 
-/// Maximum width of labels to which the other rows are padded if the output is not a terminal.
-const WIDEST_LABEL: usize = 60;
-
-/// Formats the usage of every filesystem.
-pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
+/// Formats the usage of every filesystem. `shows_all`: small rows have lines of their own.
+pub fn usage(document: &UsageDoc, screen: &Screen, shows_all: bool) -> String {
     let width = screen.width.unwrap_or(usize::MAX);
     let mut out = String::new();
     for filesystem in &document.filesystems {
@@ -35,10 +33,13 @@ pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
         }
         out.push('\n');
         out.push_str(&match document.by {
-            Some(by) => groups(filesystem, by, screen),
-            None => rows(filesystem, screen),
+            Some(by) => groups(filesystem, by, screen, shows_all),
+            None => rows(filesystem, screen, shows_all),
         });
         out.push_str(&most_inodes(filesystem).map_or_else(String::new, |text| screen.note(&text)));
+        if document.by.is_none() {
+            out.push_str(&stopped::stopped(&document.stopped, &filesystem.filesystem.mount, screen));
+        }
     }
     let note = match document.by {
         Some(_) => {
@@ -63,12 +64,15 @@ pub fn usage(document: &UsageDoc, screen: &Screen) -> String {
 }
 
 /// Formats the column that adds up to the used bytes: the stores, then the data outside of them.
-fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen) -> String {
+fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen, shows_all: bool) -> String {
     let mut table = Table::new(screen, &["", ">COUNT", ">SIZE", ">INODES", ">RECLAIMABLE"]);
     let is_used = |row: &&ShareRowDoc| row.bytes > 0 || row.count > Some(0) || row.inodes > Some(1);
     let (stores, outside): (Vec<_>, Vec<_>) =
         filesystem.rows.iter().filter(is_used).partition(|row| row.in_store);
-    for row in &stores {
+    // With `--all`, no row is small.
+    let small_on = (!shows_all).then_some(&filesystem.filesystem);
+    let (shown, smaller) = divided(&stores, small_on, "smaller rows");
+    for row in shown.into_iter().chain(&smaller) {
         let is_deletable = matches!(
             row.kind,
             ShareKind::InStore(
@@ -93,12 +97,9 @@ fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen) -> String {
         headline[0] = "Outside the stores".into();
         table.row(headline);
     }
-    let (large, small): (Vec<_>, Vec<_>) =
-        outside.into_iter().partition(|row| row.path.is_none() || !is_small(row, &filesystem.filesystem));
-    let smaller = (small.len() > 1).then(|| sum_of(&small));
-    let (rest, places): (Vec<_>, Vec<_>) = large.into_iter().partition(|row| row.path.is_none());
-    let single = small.into_iter().filter(|_| smaller.is_none());
-    for row in places.into_iter().chain(single).chain(&smaller).chain(rest) {
+    let (places, rest): (Vec<_>, Vec<_>) = outside.into_iter().partition(|row| row.path.is_some());
+    let (shown, smaller) = divided(&places, small_on, "smaller places");
+    for row in shown.into_iter().chain(&smaller).chain(rest) {
         table.row(vec![
             format!("  {}", place(row)),
             "-".into(),
@@ -128,26 +129,48 @@ fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen) -> String {
         },
     ]);
     table.fit(&[], &[(0, 24)]);
-    table.limit_padding(WIDEST_LABEL);
     table.render()
 }
 
-/// Returns true for a place with less than 0.1 % of the used bytes and of the inodes.
+/// Returns true for a row with less than 1 MiB, 0.1 % of the used bytes and 0.1 % of the inodes.
 fn is_small(row: &ShareRowDoc, filesystem: &FilesystemDoc) -> bool {
     let has_many_inodes =
         filesystem.inodes > 0 && row.inodes.is_some_and(|inodes| inodes >= filesystem.inodes / 1000);
-    row.bytes < filesystem.used_bytes / 1000 && !has_many_inodes
+    let frees_more = row.reclaimable_bytes.is_none_or(|bytes| bytes >= SMALL);
+    is_small_size(row.bytes, filesystem.used_bytes) && !has_many_inodes && !(row.in_store && frees_more)
 }
 
-/// Returns one row for several small places.
-fn sum_of(small: &[&ShareRowDoc]) -> ShareRowDoc {
+/// Size from which a row of a sum is never small.
+const SMALL: u64 = 1 << 20;
+
+/// Returns true if a row with these bytes is one of those that share a row unless `--all` is given.
+pub(super) fn is_small_size(bytes: u64, all: u64) -> bool {
+    bytes < SMALL.min(all / 1000)
+}
+
+/// Formats the label of a row for several small ones.
+pub(super) fn label_of_small(count: usize, kind: &str) -> String {
+    format!("{count} {kind} (--all shows them)")
+}
+
+/// Divides rows into those with a line of their own and the sum of those that are small on a filesystem, if these are
+/// several.
+fn divided<'a>(
+    rows: &[&'a ShareRowDoc],
+    filesystem: Option<&FilesystemDoc>,
+    kind: &str,
+) -> (Vec<&'a ShareRowDoc>, Option<ShareRowDoc>) {
+    let (small, large): (Vec<&ShareRowDoc>, Vec<_>) =
+        rows.iter().copied().partition(|row| filesystem.is_some_and(|filesystem| is_small(row, filesystem)));
+    if small.len() < 2 {
+        return (rows.to_vec(), None);
+    }
     let inodes = small.iter().try_fold(0, |sum: u64, row| Some(sum.saturating_add(row.inodes?)));
     let bytes = small.iter().fold(0, |sum: u64, row| sum.saturating_add(row.bytes));
-    let label = format!("{} smaller places", small.len());
-    ShareRowDoc { inodes, ..ShareRowDoc::of_label(label, bytes) }
+    let sum = ShareRowDoc { inodes, ..ShareRowDoc::of_label(label_of_small(small.len(), kind), bytes) };
+    (large, Some(sum))
 }
 
-/// Returns the name of a place outside the stores, with its path.
 pub(super) fn place(row: &ShareRowDoc) -> String {
     match &row.path {
         Some(path) if row.label.starts_with('/') => safe(path),
@@ -157,10 +180,15 @@ pub(super) fn place(row: &ShareRowDoc) -> String {
 }
 
 /// Formats the fair shares by group.
-fn groups(filesystem: &UsageFilesystemDoc, by: GroupBy, screen: &Screen) -> String {
+fn groups(filesystem: &UsageFilesystemDoc, by: GroupBy, screen: &Screen, shows_all: bool) -> String {
     let mut table = Table::new(screen, &[&by.as_str().to_uppercase(), ">IMAGES", ">CONTAINERS", ">FAIR"]);
     let groups = filesystem.groups.iter();
-    for group in groups.filter(|group| group.fair_bytes > 0 || group.images + group.containers > 0) {
+    let groups = groups.filter(|group| group.fair_bytes > 0 || group.images + group.containers > 0);
+    let used = filesystem.filesystem.used_bytes;
+    let (small, large): (Vec<_>, Vec<_>) =
+        groups.partition(|group| !shows_all && is_small_size(group.fair_bytes, used));
+    let (shown, small) = if small.len() > 1 { (large, small) } else { ([large, small].concat(), Vec::new()) };
+    for group in shown {
         let is_counted = matches!(group.kind, GrowthKind::Group | GrowthKind::Unnamed | GrowthKind::Unused);
         table.row(vec![
             match (group.kind, &group.name, by) {
@@ -179,7 +207,11 @@ fn groups(filesystem: &UsageFilesystemDoc, by: GroupBy, screen: &Screen) -> Stri
             bytes(group.fair_bytes),
         ]);
     }
-    table.row(vec!["Used".into(), String::new(), String::new(), bytes(filesystem.filesystem.used_bytes)]);
+    if !small.is_empty() {
+        let sum = small.iter().fold(0, |sum: u64, group| sum.saturating_add(group.fair_bytes));
+        table.row(vec![label_of_small(small.len(), "smaller rows"), "-".into(), "-".into(), bytes(sum)]);
+    }
+    table.row(vec!["Used".into(), String::new(), String::new(), bytes(used)]);
     table.render()
 }
 
@@ -237,7 +269,6 @@ fn unlike_df(filesystem: &FilesystemDoc) -> Option<String> {
     })
 }
 
-/// Formats the line about a filesystem.
 pub(super) fn filesystem_line(filesystem: &FilesystemDoc) -> String {
     let percent = match filesystem.used_percent {
         Some(percent) => format!("{percent:.1}% used"),
@@ -261,12 +292,10 @@ pub(super) fn filesystem_line(filesystem: &FilesystemDoc) -> String {
     )
 }
 
-/// Formats the line about the time until a filesystem is full.
 pub(super) fn forecast_line(forecast: &ForecastDoc) -> String {
     format!("  {}: {} an hour\n", forecast.text, bytes(forecast.bytes_per_hour))
 }
 
-/// Formats the line about a store.
 pub(super) fn store_line(store: &StoreDoc) -> String {
     let read_only = if store.read_only { ", read-only" } else { "" };
     let state = match store.consistency {
@@ -289,6 +318,7 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
+    use crate::report::json::GroupDoc;
 
     const MIB: u64 = 1 << 20;
 
@@ -326,7 +356,7 @@ mod tests {
             ..ShareRowDoc::of_label(path.into(), bytes)
         };
         let rest = ShareRowDoc::of_label("everything else, and overhead".into(), 7 * MIB);
-        let rows = |small: &[ShareRowDoc]| {
+        let rows = |small: &[ShareRowDoc], shows_all| {
             let document = UsageFilesystemDoc {
                 filesystem: filesystem("ext4"),
                 forecast: None,
@@ -338,22 +368,48 @@ mod tests {
             };
             let screen =
                 Screen { width: None, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
-            let text = strip_str(&super::rows(&document, &screen)).to_string();
+            let text = strip_str(&super::rows(&document, &screen, shows_all)).to_string();
             let lines =
                 text.lines().skip(2).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
             lines.collect::<Vec<_>>()
         };
         let [one, two, many] = [place("/a", 4096, 2), place("/b", 4096, 3), place("/many", 4096, 500)];
-        let shown = rows(&[one.clone(), two, many]);
+        let shown = rows(&[one.clone(), two.clone(), many], false);
         assert_eq!(
             shown[..4],
             [
                 "/srv - 400.0 MiB 5 -",
                 "/many - 4.0 KiB 500 -",
-                "2 smaller places - 8.0 KiB 5 -",
+                "2 smaller places (--all shows them) - 8.0 KiB 5 -",
                 "everything else, and overhead - 7.0 MiB - -"
             ]
         );
-        assert_eq!(rows(&[one])[1], "/a - 4.0 KiB 2 -");
+        assert_eq!(rows(std::slice::from_ref(&one), false)[1], "/a - 4.0 KiB 2 -");
+        assert_eq!(rows(&[one, two], true)[1..3], ["/a - 4.0 KiB 2 -", "/b - 4.0 KiB 3 -"]);
+    }
+
+    #[test]
+    fn small_groups_share_one_row() {
+        fn group(name: &str, fair_bytes: u64) -> GroupDoc {
+            let (kind, name) = (GrowthKind::Group, Some(name.into()));
+            GroupDoc { kind, name, images: 1, containers: 0, fair_bytes }
+        }
+        let document = UsageFilesystemDoc {
+            filesystem: filesystem("ext4"),
+            forecast: None,
+            not_in_store_bytes: 0,
+            inode_users: Vec::new(),
+            rows: Vec::new(),
+            reclaimable_bytes: 0,
+            groups: vec![group("a", 400 * MIB), group("b", 4096), group("c", 8192)],
+        };
+        let screen = Screen { width: None, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
+        for (shows_all, expected) in [(false, &["a ", "2 smaller rows "][..]), (true, &["a ", "b ", "c "])] {
+            let text = groups(&document, GroupBy::Registry, &screen, shows_all);
+            let lines: Vec<_> = text.lines().skip(1).collect();
+            assert_eq!(lines.len(), expected.len() + 1, "{text}");
+            assert!(lines.iter().zip(expected).all(|(line, start)| line.starts_with(start)), "{text}");
+            assert!(shows_all || text.contains(" 12.0 KiB\n"), "{text}");
+        }
     }
 }

@@ -108,9 +108,9 @@ fn urgency(disk: &Disk) -> (Urgency, String) {
     }
     let next = disk
         .acting(false)
-        .filter(|threshold| threshold.source == Source::Eviction && threshold.of == counted);
-    let next = next.min_by(|a, b| a.percent.total_cmp(&b.percent));
-    let next = next.map_or_else(String::new, |next| format!("; {next}"));
+        .filter(|threshold| threshold.source == Source::Eviction && threshold.of == counted)
+        .min_by(|a, b| a.percent.total_cmp(&b.percent))
+        .map_or_else(String::new, |next| format!("; {next}"));
     match passed.last() {
         Some(threshold) => (Urgency::Warning, format!("{full}, past {threshold}{next}")),
         None if percent >= FULL || by_inodes => {

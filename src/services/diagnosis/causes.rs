@@ -10,28 +10,28 @@ use crate::model::rules::Rule;
 use crate::model::text::display::{self, shell_reference, shell_word, short_id, span};
 use crate::model::{
     Consistency, Container, ContainerIx, ContainerState, FilesystemIx, ImageIx, Inventory, Leak, LeakClass,
-    LeakIx, NodeKind, Owner, OwnersStore, PinReason, PrintedCommand, StoreIx, Verdict, removal_command,
+    LeakIx, NodeKind, PinReason, PrintedCommand, StoreIx, Verdict,
 };
 use crate::policy::leaks::{self, Decision, KeepReason};
-use crate::services::diagnosis::context::{Context, LEAST};
-use crate::services::diagnosis::holders::{self, StoppedHolders};
+use crate::services::diagnosis::context::Context;
+use crate::services::diagnosis::holders::{self, removal_of};
 use crate::services::diagnosis::outside_causes;
 use crate::services::diagnosis::parts::kind_of_large;
 use crate::services::diagnosis::ranking::rank;
-use crate::services::diagnosis::{Cause, CauseGroup, CauseKind, Disk, Planned};
+use crate::services::diagnosis::{Cause, CauseGroup, CauseKind, Disk, LEAST, Planned};
 use crate::services::paths::owners_store;
 use crate::stores::Scan;
 
 /// Returns the causes of the usage of all filesystems, ranked as in [`rank`].
 pub fn causes(context: &Context<'_>, disks: &[Disk]) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let holders = StoppedHolders::find(context.scan);
     // No file can be deleted from a filesystem that is mounted read-only.
     for ix in disks.iter().filter(|disk| !disk.is_full_by_design).map(|disk| disk.ix) {
         causes.extend(unused_images(context, ix));
         causes.extend(out_of_reach(context, ix));
         causes.extend(pinned_images(context, ix));
-        causes.extend(containers(context, ix, &holders));
+        causes.extend(stopped_containers(context, ix));
+        causes.extend(containers(context, ix));
         causes.extend(container_logs(context, ix));
         causes.extend(build_caches(context, ix));
         causes.extend(leaks(context, ix));
@@ -221,7 +221,6 @@ fn pinned_images(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     causes.collect()
 }
 
-/// Returns the remedy for an image that a rule keeps.
 fn lift(rule: Rule, command: &str) -> String {
     let step = match rule {
         Rule::StaticPod => "remove that static pod",
@@ -250,142 +249,91 @@ fn unpin(pinned_by: &[PinReason], command: &str) -> String {
     }
 }
 
-/// Returns the containers with large writable layers, and the stopped ones that keep large images. On a disk of another
-/// node, only a person can judge a container that ran, or may have run, when the disk was last in use.
-fn containers(context: &Context<'_>, ix: FilesystemIx, holders: &StoppedHolders) -> Vec<Cause> {
+/// Returns a cause for each command that removes stopped containers.
+fn stopped_containers(context: &Context<'_>, ix: FilesystemIx) -> impl Iterator<Item = Cause> {
+    let removals = context.stopped.removals.iter().filter(move |removal| removal.filesystem_ix == ix);
+    removals.map(move |removal| {
+        let single = removal.containers.first().filter(|_| removal.containers.len() == 1);
+        let is_deleted = matches!(removal.command, Some(PrintedCommand::Deletes(_)));
+        Cause {
+            title: removal.title(),
+            remedy: removal.effect.clone(),
+            command: removal.command.clone(),
+            frees_bytes: removal.own_bytes,
+            frees_inodes: removal.own_inodes,
+            keeps_bytes: removal.keeps_bytes,
+            id: single.map(|container| container.id.clone()),
+            path: single.and_then(|container| container.path.clone()),
+            group: if is_deleted { CauseGroup::StoppedContainer } else { CauseGroup::OnlyYouCanJudge },
+            ..context.cause(ix, CauseKind::DeadContainer, removal.own_bytes, removal.text.clone())
+        }
+    })
+}
+
+/// Returns the containers with large writable layers that run or may run. On a disk of another node, only a person can
+/// judge a container that ran, or may have run, when the disk was last in use.
+fn containers(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let inventory = &context.scan.inventory;
     let foreign = context.scan.sysroot.is_foreign();
     let live = context.scan.refs.live();
-    let live_later = holders.without_containers(context.scan);
     let mut causes = Vec::new();
     for (position, container) in inventory.containers.iter().enumerate() {
         let container_ix = ContainerIx::from(position);
         let size = context.alone(&live, ix, Root::Container(container_ix));
-        let stopped = holders::stopped(container, foreign);
         let log_bytes = log_bytes(context, ix, container);
-        let volumes = context.other_users.volumes.iter();
-        let volumes = volumes.filter(|volume| volume.of == Some(container_ix));
-        let volumes = volumes.map(|volume| volume.bytes).fold(0, u64::saturating_add);
-        let (kept, is_alone) = holders.kept_by(container_ix);
-        let keeps_bytes = holders::freed_next(context.scan, &live_later, &kept, ix).frees_bytes;
-        // The volumes of a container that is not stopped are causes of their own; so is the log of one that is kept.
-        let own_volumes = if stopped.is_some() { 0 } else { volumes };
-        let own_log = if stopped.is_some() || foreign { 0 } else { log_bytes };
-        let bytes = size.frees_bytes.saturating_sub(own_log).saturating_sub(own_volumes);
-        if bytes.max(keeps_bytes) < context.least(ix) {
+        let its_volumes = context.other_users.volumes.iter().filter(|volume| volume.of == Some(container_ix));
+        // The volumes of the container are causes of their own; so is its log, unless it ran on another node.
+        let volumes = its_volumes.map(|volume| volume.bytes).fold(0, u64::saturating_add);
+        let own_log = if foreign { 0 } else { log_bytes };
+        let bytes = size.frees_bytes.saturating_sub(own_log).saturating_sub(volumes);
+        if holders::stopped(container, foreign).is_some() || bytes < context.least(ix) {
             continue;
         }
-        let mut held = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
-        let layer = held.find(|node| matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot));
         let (name, owner) = (&container.name, container.owner.as_str());
-        let besides = [("its log", log_bytes - own_log), ("its volumes", volumes - own_volumes)].into_iter();
-        let besides = besides.filter(|(_, bytes)| *bytes >= LEAST);
-        let besides: Vec<_> =
-            besides.map(|(name, bytes)| format!(", {name} {}", display::bytes(bytes))).collect();
-        let part = format!("its writable layer{}", besides.concat());
-        let state = stopped.unwrap_or(match container.state {
+        let log = match log_bytes - own_log {
+            log if log >= LEAST => format!(", its log {}", display::bytes(log)),
+            _ => String::new(),
+        };
+        let state = match container.state {
             _ if foreign => "ran, or may have run, when the disk was last in use",
             ContainerState::Running => "running",
             ContainerState::Created => "created",
             ContainerState::Exited | ContainerState::Unknown => "state unknown, may be running",
-        });
-        let kind = if stopped.is_some() { CauseKind::DeadContainer } else { CauseKind::Container };
+        };
+        let text = format!("container {name} ({owner}, {state}): its writable layer{log}");
         let cause = Cause {
             title: format!("container {name}"),
             id: Some(container.id.to_string()),
-            path: layer.map(|node| context.inside(&node.path)),
-            ..context.cause(ix, kind, bytes, format!("container {name} ({owner}, {state}): {part}"))
+            path: holders::layer_path(context.scan, container),
+            ..context.cause(ix, CauseKind::Container, bytes, text)
         };
-        if stopped.is_none() && !foreign {
-            causes.push(Cause {
+        causes.push(if foreign {
+            Cause {
+                command: removal_of(context.scan, container_ix),
+                frees_bytes: bytes,
+                frees_inodes: size.inodes,
+                ..cause
+            }
+        } else {
+            Cause {
                 remedy: "find out what it writes to its root filesystem; use a volume for that".into(),
                 group: CauseGroup::Kept,
                 ..cause
-            });
-            continue;
-        }
-        let command = removal_of(context.scan, container_ix);
-        let has_command = matches!(command, Some(PrintedCommand::Deletes(_)));
-        let kept_images =
-            if keeps_bytes < LEAST { String::new() } else { keeps(inventory, &kept, is_alone, keeps_bytes) };
-        let removal = match stopped {
-            Some(_) => removal(container.owner, &container.id, has_command),
-            None => String::new(),
-        };
-        let clauses = [kept_images, removal];
-        let clauses: Vec<_> = clauses.into_iter().filter(|clause| !clause.is_empty()).collect();
-        causes.push(Cause {
-            remedy: clauses.join("; "),
-            command,
-            frees_bytes: bytes,
-            frees_inodes: size.inodes,
-            keeps_bytes,
-            group: if has_command { CauseGroup::StoppedContainer } else { CauseGroup::OnlyYouCanJudge },
-            ..cause
+            }
         });
     }
     causes
 }
 
-/// Returns the command that removes a container; `None` if the container runs or may run, or if its program is unknown. A
-/// container that podman's own database lacks can only be shown: podman removes it by force alone. So can, on a disk of
-/// another node, one that may have run there.
-pub fn removal_of(scan: &Scan, container_ix: ContainerIx) -> Option<PrintedCommand> {
-    let container = &scan.inventory[container_ix];
-    let foreign = scan.sysroot.is_foreign();
-    let store = owners_store(scan, container.store);
-    if holders::stopped(container, foreign).is_none() {
-        let command = foreign.then(|| inspection(container, &store)).flatten();
-        return command.map(PrintedCommand::Shows);
-    }
-    let mut leaks = scan.inventory.leaks.iter();
-    let is_unknown = container.owner == Owner::Podman
-        && leaks.any(|leak| leak.class == LeakClass::ForgottenContainer && *leak.id == *container.id);
-    if is_unknown {
-        return Some(PrintedCommand::Shows(format!("{} ps --all --external", store.tool("podman"))));
-    }
-    let command = removal_command(container.owner, &container.id, container.sandbox, &store);
-    command.map(PrintedCommand::Deletes)
-}
-
-/// Returns the command that shows a container with the program that made it; `None` if that program is unknown.
-fn inspection(container: &Container, store: &OwnersStore) -> Option<String> {
-    let tool = match container.owner {
-        Owner::CriO | Owner::Containerd if container.id.contains('/') => return None,
-        Owner::CriO | Owner::Containerd if container.sandbox => "crictl inspectp".to_owned(),
-        Owner::CriO | Owner::Containerd => "crictl inspect".to_owned(),
-        Owner::Podman => format!("{} inspect", store.tool("podman")),
-        Owner::Buildah => format!("{} inspect", store.tool("buildah")),
-        Owner::Docker => "docker inspect".to_owned(),
-        Owner::Unknown => return None,
-    };
-    let id = container.id.rsplit('/').next().unwrap_or_default();
-    Some(format!("{tool} {}", shell_word(&short_id(id))))
-}
-
-/// Describes the images that a stopped container keeps: `gc` can delete them once no stopped container has them.
-fn keeps(inventory: &Inventory, images: &[ImageIx], is_alone: bool, bytes: u64) -> String {
-    /// Maximum number of images that are named.
-    const NAMED: usize = 3;
-    let mut names: Vec<_> =
-        images.iter().take(NAMED).map(|image| inventory[*image].title().to_owned()).collect();
-    let more = images.len().saturating_sub(NAMED);
-    names.extend((more > 0).then(|| format!("{more} more")));
-    let noun = if images.len() == 1 { "the image" } else { "the images" };
-    let who = if is_alone { "it alone keeps" } else { "it and other stopped containers keep" };
-    format!("{who} {noun} {} ({}) from gc", display::listed(&names), display::bytes(bytes))
-}
-
 /// Returns the bytes of the log among a container's own files on a filesystem.
 fn log_bytes(context: &Context<'_>, ix: FilesystemIx, container: &Container) -> u64 {
     let inventory = &context.scan.inventory;
-    let metadata = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
-    let metadata = metadata.filter(|node| node.kind == NodeKind::ContainerMetadata && node.filesystem == ix);
+    let nodes = container.holds.iter().map(|node| &inventory.nodes[node.get()]);
+    let metadata = nodes.filter(|node| node.kind == NodeKind::ContainerMetadata && node.filesystem == ix);
     let most = metadata.map(|node| node.size.frees_bytes).sum();
     container.log.as_ref().map_or(0, |log| log.bytes.min(most))
 }
 
-/// Returns the logs that running containers have among their own files.
 fn container_logs(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let foreign = context.scan.sysroot.is_foreign();
     let mut causes = Vec::new();
@@ -410,28 +358,13 @@ fn container_logs(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     causes
 }
 
-/// Returns what a person has to know about the removal of a container that does not run.
-fn removal(owner: Owner, id: &str, has_command: bool) -> String {
-    match (owner, has_command, id.rsplit_once('/')) {
-        (Owner::CriO, true, _) | (Owner::Containerd, true, None) => {
-            "`layersweep gc` deletes it too, with [containers] enabled".into()
-        }
-        (Owner::Buildah, true, _) => "if no build uses it".into(),
-        (_, true, _) => String::new(),
-        (Owner::Containerd, false, Some((namespace, _))) => {
-            format!("remove it with the program that made it, in the namespace {namespace} of containerd")
-        }
-        (_, false, _) => "remove it with the tool that created it".into(),
-    }
-}
-
 /// Returns the build caches. Layers that images or containers reach are not counted.
 fn build_caches(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let Scan { inventory, refs, .. } = context.scan;
     let mut causes = Vec::new();
     for cache in &inventory.build_caches {
-        let nodes = cache.holds.iter().filter(|node| refs.refcount(**node) == 0);
-        let nodes = nodes.map(|node| &inventory[*node]).filter(|node| node.filesystem == ix);
+        let unreferenced = cache.holds.iter().filter(|node| refs.refcount(**node) == 0);
+        let nodes = unreferenced.map(|node| &inventory[*node]).filter(|node| node.filesystem == ix);
         let bytes = nodes.map(|node| node.size.frees_bytes).fold(0, u64::saturating_add);
         if bytes < LEAST {
             continue;
@@ -579,8 +512,8 @@ fn remedy_of_leak(
 
 /// Returns the volumes in the stores. Those of a container of CRI that does not run count with the container.
 fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
-    let volumes = context.other_users.volumes.iter();
-    let volumes = volumes.filter(|volume| volume.filesystem == ix && volume.bytes >= context.least(ix));
+    let all = context.other_users.volumes.iter();
+    let volumes = all.filter(|volume| volume.filesystem == ix && volume.bytes >= context.least(ix));
     let causes = volumes.filter_map(|volume| {
         let store = owners_store(context.scan, volume.store);
         let owner = match (volume.of, &store.user) {
@@ -725,78 +658,6 @@ mod tests {
         ] {
             let remedy = lift(rule, "layersweep gc");
             assert!(remedy.starts_with(expected) && !remedy.contains("pin"), "{rule}: {remedy}");
-        }
-    }
-
-    #[test]
-    fn container_of_a_mounted_disk_may_have_run() {
-        let store = OwnersStore { graphroot: "/var/lib/containers/storage".into(), user: Some("al".into()) };
-        for (owner, state, on_disk, shown) in [
-            (Owner::Podman, ContainerState::Running, None, "as al: podman --root"),
-            (Owner::Podman, ContainerState::Unknown, None, "as al: podman --root"),
-            (Owner::Podman, ContainerState::Exited, Some("exited"), "as al: podman --root"),
-            (
-                Owner::CriO,
-                ContainerState::Created,
-                Some("created, never started"),
-                "crictl inspect 0123456789ab",
-            ),
-            (Owner::Buildah, ContainerState::Unknown, Some("build container"), "as al: buildah --root"),
-            (Owner::Unknown, ContainerState::Running, None, ""),
-        ] {
-            let id = "0123456789abcdef".into();
-            let container = Container {
-                id,
-                store: 0.into(),
-                name: "c".into(),
-                owner,
-                image_id: None,
-                image: None,
-                created: None,
-                state,
-                sandbox: false,
-                sandbox_id: None,
-                namespace: None,
-                volumes: Vec::new(),
-                listed_bytes: None,
-                log: None,
-                holds: Vec::new(),
-            };
-            assert_eq!(holders::stopped(&container, true), on_disk, "{owner:?} {state:?}");
-            assert!(inspection(&container, &store).unwrap_or_default().starts_with(shown), "{owner:?}");
-        }
-    }
-
-    #[test]
-    fn container_is_removed_with_the_tool_of_its_owner() {
-        let id = "0123456789abcdef";
-        for (owner, id, sandbox, command, remedy) in [
-            (Owner::CriO, id.to_owned(), false, "crictl rm 0123456789ab", "`layersweep gc` deletes it too"),
-            (Owner::CriO, id.to_owned(), true, "crictl rmp 0123456789ab", "`layersweep gc` deletes it too"),
-            (
-                Owner::Containerd,
-                id.to_owned(),
-                false,
-                "crictl rm 0123456789ab",
-                "`layersweep gc` deletes it too",
-            ),
-            (Owner::Docker, format!("moby/{id}"), false, "docker rm 0123456789ab", ""),
-            (
-                Owner::Containerd,
-                format!("default/{id}"),
-                false,
-                "ctr -n default containers rm 0123456789abcdef",
-                "",
-            ),
-            (Owner::Containerd, format!("ci/{id}"), false, "", "remove it with the program that made it"),
-            (Owner::Podman, id.to_owned(), false, "podman rm 0123456789ab", ""),
-            (Owner::Buildah, id.to_owned(), false, "buildah rm 0123456789ab", "if no build uses it"),
-            (Owner::Unknown, id.to_owned(), false, "", "remove it with the tool"),
-        ] {
-            let store = OwnersStore { graphroot: "/var/lib/containers/storage".into(), user: None };
-            let found = removal_command(owner, &id, sandbox, &store);
-            assert_eq!(found.as_deref().unwrap_or_default(), command);
-            assert!(removal(owner, &id, found.is_some()).starts_with(remedy), "{remedy}");
         }
     }
 }

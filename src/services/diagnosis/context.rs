@@ -9,38 +9,29 @@ use crate::model::refs::{Live, Root};
 use crate::model::text::display::shell_word;
 use crate::model::{FilesystemIx, PrintedCommand, Size};
 use crate::policy::leaks::LeakPlan;
+use crate::services::diagnosis::holders::StoppedHolders;
 use crate::services::diagnosis::parts::Divided;
-use crate::services::diagnosis::{Cause, CauseGroup, CauseKind, Planned};
+use crate::services::diagnosis::{Cause, CauseGroup, CauseKind, Planned, least};
 use crate::stores::Scan;
 use crate::stores::other_usage::OtherUsers;
 
-/// Inverse of the minimum share of the used bytes: a cause below 1/200 of them is left out. For leaks, build caches
-/// and unused images that are not pinned, only [`LEAST`] applies.
-const SMALL: u64 = 200;
-/// Minimum bytes of any cause.
-pub(super) const LEAST: u64 = 1 << 20;
-
-/// Facts from which the causes are determined.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     pub scan: &'a Scan,
-    /// Users of the filesystems outside the stores.
     pub other_users: &'a OtherUsers,
+    /// Stopped containers.
+    pub stopped: &'a StoppedHolders,
     pub ages: &'a InventoryAges,
-    /// Parts of each filesystem.
     pub divided: &'a [Divided],
-    /// Plan of `sweep --delete`.
     pub leaks: &'a LeakPlan,
-    /// Minimum age of a leak that is deleted.
     pub min_age: SignedDuration,
     /// Bytes that would be freed now, by filesystem.
     pub planned: &'a [Planned],
 }
 
 impl Context<'_> {
-    /// Returns the minimum bytes of a cause on a filesystem.
     pub(super) fn least(&self, ix: FilesystemIx) -> u64 {
-        (self.scan.inventory.filesystems[ix.get()].used_bytes / SMALL).max(LEAST)
+        least(&self.scan.inventory[ix])
     }
 
     /// Returns a path as the node itself names it.
@@ -85,14 +76,8 @@ impl Context<'_> {
 
     /// Returns the size that is freed on a filesystem if all these roots are deleted.
     pub(super) fn frees(&self, ix: FilesystemIx, roots: &[Root]) -> Size {
-        let inventory = &self.scan.inventory;
-        let mut live = self.scan.refs.live();
-        let mut sum = Size::default();
-        for root in roots {
-            let freed = live.last_held(*root).map(|node| &inventory.nodes[node.get()]);
-            sum += freed.filter(|node| node.filesystem == ix).map(|node| node.size).sum();
-            live.remove(inventory, *root);
-        }
-        sum
+        let freed = self.scan.refs.live().last_held_by(roots);
+        let freed = freed.into_iter().map(|node| &self.scan.inventory[node]);
+        freed.filter(|node| node.filesystem == ix).map(|node| node.size).sum()
     }
 }

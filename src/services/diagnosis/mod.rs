@@ -16,9 +16,9 @@ mod summary;
 mod tests;
 
 pub use advice::{Advice, AdvisedStep, advice};
-pub use causes::{causes, remedy_out_of_reach, removal_of};
+pub use causes::{causes, remedy_out_of_reach};
 pub use context::Context;
-pub use holders::{StoppedHolders, StoppedUse};
+pub use holders::{DeletedBy, HeldImage, RemovableContainer, StoppedHolders, StoppedRemoval, removal_of};
 pub use outside_causes::hidden;
 pub use parts::{Divided, divide, large, of_use, outside};
 pub use ranking::rank;
@@ -38,9 +38,10 @@ use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PartDoc"))]
 pub struct Part {
     /// `images` (in use), `images-pinned`, `images-out-of-reach` (unused, and not deletable here), `images-unused`,
-    /// `containers`, `build-cache`, `leaks`, `unknown` (records or a layout could not be read), `metadata`, `store-other`, `logs`, `journal`, `kubelet-volumes`,
-    /// `var-tmp`, `layersweep`, `core-dumps`, `swap`, `deleted-open`, `directory` (another top-level directory of at
-    /// least 1 %) or `other`.
+    /// `containers`, `build-cache`, `leaks`, `unknown` (records or a layout could not be read), `metadata`, `store-other`,
+    /// `volumes` (of podman), `logs`, `journal`, `kubelet-volumes`, `var-tmp`, `layersweep`, `core-dumps`, `swap`,
+    /// `deleted-open`, `other-store` (not read by the scan: of a user, or an old one), `directory` (another top-level
+    /// directory of at least 1 %) or `other`.
     pub kind: PartKind,
     /// Name of the part for people.
     pub label: String,
@@ -62,26 +63,23 @@ pub struct Part {
 /// Data in a store that several objects reach counts with the first of their kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PartKind {
-    /// Data of images that a container uses.
     Images,
     /// Data of images that a pin or another rule keeps, or that are in a read-only store.
     ImagesPinned,
     /// Data of unused images that layersweep cannot delete here.
     ImagesOutOfReach,
-    /// Data of unused images.
     ImagesUnused,
     /// Data that only containers reach.
     Containers,
-    /// Data of build caches.
     BuildCache,
     /// Data that only leaks reach.
     Leaks,
-    /// Files in the stores whose owner is unknown.
     Unknown,
-    /// Metadata and records of the stores.
     Metadata,
     /// All other data below the root of a store.
     StoreOther,
+    /// Volumes in a store.
+    Volumes,
     PodLogs,
     Logs,
     Journal,
@@ -89,11 +87,12 @@ pub enum PartKind {
     /// Temporary files that survive a reboot.
     VarTmp,
     Layersweep,
-    /// Dumps of programs and of the kernel.
     CoreDumps,
     Swap,
     /// Deleted files that a process keeps open.
     DeletedOpen,
+    /// A store that the scan has not read: of a user, an old one, or one of another kind.
+    OtherStore,
     /// Another top-level directory.
     Directory,
     /// The rest: small directories, unreadable data, and the filesystem's own metadata.
@@ -130,6 +129,7 @@ impl PartKind {
             Self::Unknown => ["unknown", "unknown, see the warnings", "unknown files in stores"],
             Self::Metadata => ["metadata", "stores' own files", "stores' own files"],
             Self::StoreOther => ["store-other", "other files in stores", "volumes and other files in stores"],
+            Self::Volumes => ["volumes", "volumes", "volumes and other files in stores"],
             // The path distinguishes the two kinds of logs in documents.
             Self::PodLogs => ["logs", "logs of pods", "logs and volumes of pods"],
             Self::Logs => ["logs", "other logs", "other logs"],
@@ -142,6 +142,7 @@ impl PartKind {
             Self::CoreDumps => ["core-dumps", "core dumps", "core dumps"],
             Self::Swap => ["swap", "swap", "swap"],
             Self::DeletedOpen => ["deleted-open", "deleted, but held open", "deleted files held open"],
+            Self::OtherStore => ["other-store", "another store", "other files"],
             Self::Directory => ["directory", "another directory", "other files"],
             Self::Other => ["other", "everything else, and filesystem overhead", "other files"],
         }
@@ -149,7 +150,6 @@ impl PartKind {
 }
 
 impl PartKind {
-    /// Returns the name in documents.
     pub fn as_str(self) -> &'static str {
         self.words()[0]
     }
@@ -163,30 +163,36 @@ impl Serialize for PartKind {
 
 string_schema!(PartKind);
 
+/// Inverse of the minimum share of the used bytes: a cause below 1/200 of them is left out. For leaks, build caches
+/// and unused images that are not pinned, only [`LEAST`] applies.
+const SMALL: u64 = 200;
+/// Minimum bytes of any cause.
+const LEAST: u64 = 1 << 20;
+
+/// Returns the minimum bytes of a cause on a filesystem.
+fn least(filesystem: &Filesystem) -> u64 {
+    (filesystem.used_bytes / SMALL).max(LEAST)
+}
+
 names! {
-    /// Kind of an object or group of objects that fills a disk.
     CauseKind {
         /// Data in a store that nothing uses.
         Leak = "leak",
         /// An unused image that is pinned or protected.
         PinnedImage = "pinned-image",
-        /// Writable layer of a container that does not run.
+        /// Writable layers of containers that do not run, which one command removes.
         DeadContainer = "dead-container",
         /// Writable layer of a container that runs or may run.
         Container = "container",
         /// Data that a builder keeps for its next builds.
         BuildCache = "build-cache",
-        /// A log file.
         Log = "log",
         /// Unused images that layersweep cannot delete here, for one reason.
         ImagesOutOfReach = "images-out-of-reach",
-        /// All unused images that layersweep can delete.
         UnusedImages = "unused-images",
-        /// The journal of systemd.
         Journal = "journal",
         /// Volumes of a pod on this disk.
         KubeletVolume = "kubelet-volume",
-        /// Temporary files.
         VarTmp = "var-tmp",
         /// Dumps of programs and of the kernel.
         CoreDumps = "core-dumps",
@@ -194,7 +200,6 @@ names! {
         DeletedOpen = "deleted-open",
         /// A volume of podman or containerd.
         Volume = "volume",
-        /// A file outside the stores.
         File = "file",
         /// Data that does not belong to containers.
         Other = "other",
@@ -221,8 +226,8 @@ pub struct Cause {
     pub frees_bytes: u64,
     /// Inodes that it is expected to free.
     pub frees_inodes: u64,
-    /// Bytes of images that only stopped containers keep, this one among them; `gc` can free them once these
-    /// containers are removed. 0 for other causes.
+    /// Bytes of images that only stopped containers keep, these among them: they can be freed once the containers are
+    /// removed. 0 for other causes.
     pub keeps_bytes: u64,
     /// Used percentage after this and all earlier deletions of the same filesystem in the list: of the inodes if these
     /// are short, otherwise of the bytes. Null if nothing is freed, or if earlier deletions reach the low threshold.
@@ -272,7 +277,7 @@ names! {
         Layersweep = "layersweep",
         /// It can be made again: a build cache, the journal. The command is that of its owner, without force.
         CanBeMadeAgain = "can-be-made-again",
-        /// Container that does not run, with what its own layer holds.
+        /// Containers that do not run, with what their own layers hold.
         StoppedContainer = "stopped-container",
         /// Only a person can judge whether the data is needed. The command shows it, and no command deletes it.
         OnlyYouCanJudge = "only-you-can-judge",
@@ -291,7 +296,6 @@ impl CauseGroup {
     }
 }
 
-/// A filesystem that is diagnosed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disk {
     pub ix: FilesystemIx,
@@ -299,7 +303,6 @@ pub struct Disk {
     /// Parts of the filesystem. The sum of their bytes is `used_bytes`.
     pub parts: Vec<Part>,
     pub thresholds: Vec<DiskThreshold>,
-    /// Bytes that would be freed now.
     pub planned: Planned,
     /// Places, containers and volumes with at least a tenth of the inodes, the largest first.
     pub inode_users: Vec<Part>,
@@ -337,7 +340,6 @@ impl Disk {
         self.percent_after(Counted::Inodes, BytesAndInodes::default())
     }
 
-    /// Returns the used percentage of bytes or inodes.
     pub fn percent_of(&self, counted: Counted) -> Option<f64> {
         match counted {
             Counted::Bytes => self.used_percent(),
@@ -345,7 +347,6 @@ impl Disk {
         }
     }
 
-    /// Returns the used percentage of bytes or inodes after this much is freed.
     #[allow(clippy::cast_precision_loss)] // shown with two decimals
     pub fn percent_after(&self, counted: Counted, freed: BytesAndInodes) -> Option<f64> {
         let space = self.filesystem.space().ok()?;
@@ -359,7 +360,6 @@ impl Disk {
         }
     }
 
-    /// Returns the resource that is short.
     pub fn scarce(&self) -> Counted {
         let inodes_are_short = self.inodes_percent().is_some_and(|percent| percent >= FULL)
             || self.acting(true).any(|threshold| threshold.of == Counted::Inodes);

@@ -7,8 +7,8 @@ use jiff::tz::TimeZone;
 use crate::model::refs;
 use crate::model::text::display::{self, shell_word};
 use crate::model::{FilesystemIx, NodeKind, PrintedCommand};
-use crate::services::diagnosis::context::{Context, LEAST};
-use crate::services::diagnosis::{Cause, CauseGroup, CauseKind, Part, PartKind};
+use crate::services::diagnosis::context::Context;
+use crate::services::diagnosis::{Cause, CauseGroup, CauseKind, LEAST, Part, PartKind};
 use crate::stores::Scan;
 use crate::stores::other_usage::{BigFile, OtherUserKind, OtherUsers};
 
@@ -91,7 +91,6 @@ pub(super) fn package_caches(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cau
         .collect()
 }
 
-/// Returns the large files outside the stores.
 pub(super) fn large_files(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let nodes = context.scan.inventory.nodes.iter().filter(|node| node.kind == NodeKind::TemporaryFile);
     let leaks: Vec<_> = nodes.map(|node| &node.path).collect();
@@ -117,7 +116,6 @@ pub(super) fn large_files(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause>
         .collect()
 }
 
-/// Returns the stores that were not read.
 pub(super) fn unread_stores(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let stores = context.other_users.other_users.iter().filter_map(|user| match user.kind {
         OtherUserKind::Store(kind) if user.filesystem == ix && user.bytes >= context.least(ix) => {
@@ -154,8 +152,11 @@ pub(super) fn usage_of_store(flag: &str, path: &str) -> String {
 }
 
 pub(super) fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
-    let pods = context.other_users.pods.iter();
-    let pods = pods.filter(|pod| pod.filesystem == ix && pod.kind == OtherUserKind::KubeletVolumes);
+    let pods = context
+        .other_users
+        .pods
+        .iter()
+        .filter(|pod| pod.filesystem == ix && pod.kind == OtherUserKind::KubeletVolumes);
     pods.filter(|pod| pod.bytes >= context.least(ix))
         .map(|pod| Cause {
             title: format!("volumes of pod {}", pod.pod),
@@ -193,8 +194,8 @@ pub(super) fn other_users(context: &Context<'_>, ix: FilesystemIx, named: &[Caus
     let nodes = context.scan.inventory.nodes.iter();
     let temporary: Vec<_> = nodes.filter(|node| node.kind == NodeKind::TemporaryFile).collect();
     here.filter_map(|user| {
-        let leaks = temporary.iter().filter(|node| node.path.starts_with(&user.path));
-        let leaks = leaks.map(|node| node.size.bytes);
+        let leaks =
+            temporary.iter().filter(|node| node.path.starts_with(&user.path)).map(|node| node.size.bytes);
         let path = context.inside(&user.path);
         let files = named.iter().filter(|cause| {
             cause.kind == CauseKind::File
@@ -287,16 +288,22 @@ pub(super) fn others(context: &Context<'_>, ix: FilesystemIx, named: &[Cause]) -
     let is_file = |kind| matches!(kind, CauseKind::Log | CauseKind::File | CauseKind::Other);
     let logs = named.iter().filter(|cause| cause.filesystem_ix == ix && is_file(cause.kind));
     // Files that tools of the stores left behind are reported as leaks.
-    let nodes = context.scan.inventory.nodes.iter();
-    let nodes = nodes.filter(|node| node.kind == NodeKind::TemporaryFile && node.filesystem == ix);
+    let nodes = context
+        .scan
+        .inventory
+        .nodes
+        .iter()
+        .filter(|node| node.kind == NodeKind::TemporaryFile && node.filesystem == ix);
     let leaks: Vec<_> = nodes.map(|node| (context.inside(&node.path), node.size.bytes)).collect();
     let of_leaks = leaks.iter().map(|(path, bytes)| (path.as_str(), *bytes));
     let named = logs.filter_map(|cause| Some((cause.path.as_deref()?, cause.bytes))).chain(of_leaks);
     let left = without_files(parts, named);
     let hidden = hidden(context.scan, context.other_users, ix);
     let users = context.other_users.other_users.iter();
-    let stores = users.filter(|user| matches!(user.kind, OtherUserKind::Store(_)));
-    let stores: Vec<_> = stores.map(|user| context.inside(&user.path)).collect();
+    let stores: Vec<_> = users
+        .filter(|user| matches!(user.kind, OtherUserKind::Store(_)))
+        .map(|user| context.inside(&user.path))
+        .collect();
     let kinds = [PartKind::Directory, PartKind::Swap, PartKind::Other];
     let others = parts.iter().zip(left).filter(|(part, _)| {
         let path = part.path.as_ref().map(Path::new);
@@ -378,9 +385,11 @@ pub fn hidden(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Option
 fn without_files<'a>(parts: &[Part], files: impl Iterator<Item = (&'a str, u64)>) -> Vec<u64> {
     let mut left: Vec<_> = parts.iter().map(|part| part.bytes).collect();
     for (path, bytes) in files {
-        let above =
-            parts.iter().enumerate().filter_map(|(position, part)| Some((position, part.path.as_deref()?)));
-        let above = above.filter(|(_, above)| Path::new(path).starts_with(above));
+        let above = parts
+            .iter()
+            .enumerate()
+            .filter_map(|(position, part)| Some((position, part.path.as_deref()?)))
+            .filter(|(_, above)| Path::new(path).starts_with(above));
         if let Some((position, _)) = above.max_by_key(|(_, above)| above.len()) {
             left[position] = left[position].saturating_sub(bytes);
         }

@@ -17,7 +17,6 @@ use crate::stores::other_usage::{LargeDirectory, OtherUser, OtherUserKind, Other
 /// Inverse of the minimum share of the used bytes: a directory below 1/100 of them counts as `other`.
 const SMALL: u64 = 100;
 
-/// Parts of a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Divided {
     /// Parts in the order of [`PartKind`], the largest first within a kind; `other` is last. Their bytes add up to
@@ -27,7 +26,6 @@ pub struct Divided {
     pub excess_bytes: u64,
 }
 
-/// Divides the used bytes of a filesystem.
 pub fn divide(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Divided {
     let inventory = &scan.inventory;
     let used = inventory.filesystems[ix.get()].used_bytes;
@@ -35,7 +33,7 @@ pub fn divide(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Divide
     let large = large(scan, other_users, ix);
     for directory in &large {
         let other =
-            parts.iter_mut().find(|part| part.kind == directory.kind && part.store == directory.store);
+            parts.iter_mut().find(|part| part.kind == PartKind::StoreOther && part.store == directory.store);
         if let Some(part) = other {
             part.bytes = part.bytes.saturating_sub(directory.bytes);
             part.inodes = part.inodes.saturating_sub(directory.inodes);
@@ -65,7 +63,7 @@ pub fn large(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Vec<Par
             path: Some(scan.sysroot.shown(&directory.path)),
             store: Some(root.to_string_lossy().into_owned()),
             inodes: directory.inodes,
-            ..Part::new(PartKind::StoreOther, directory.bytes)
+            ..Part::new(part_kind(directory), directory.bytes)
         }
     });
     let mut parts: Vec<_> = parts.collect();
@@ -73,12 +71,21 @@ pub fn large(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Vec<Par
     parts
 }
 
+fn part_kind(directory: &LargeDirectory) -> PartKind {
+    if directory.unread_store.is_some() {
+        PartKind::OtherStore
+    } else if directory.path.file_name().is_some_and(|name| name == "volumes") {
+        PartKind::Volumes
+    } else {
+        PartKind::StoreOther
+    }
+}
+
 /// Returns the label of a large directory.
 pub(super) fn kind_of_large(directory: &LargeDirectory) -> &'static str {
-    match directory.path.file_name().is_some_and(|name| name == "volumes") {
-        _ if directory.unread_store.is_some() => "another store",
-        true => "volumes",
-        false => "other files in a store",
+    match part_kind(directory) {
+        PartKind::StoreOther => "other files in a store",
+        kind => kind.words()[1],
     }
 }
 
@@ -129,7 +136,7 @@ pub fn of_use(
         OtherUserKind::Snapshotter => {
             (PartKind::Directory, Some(format!("snapshotter {}", holder.unwrap_or("?"))))
         }
-        OtherUserKind::Store(_) => (PartKind::Directory, Some(holder.unwrap_or("another store").to_owned())),
+        OtherUserKind::Store(_) => (PartKind::OtherStore, holder.map(str::to_owned)),
         OtherUserKind::Directory => (PartKind::Directory, Some(path.display().to_string())),
     };
     let part = Part { path: Some(inside(path)), ..Part::new(kind, bytes) };
@@ -137,13 +144,20 @@ pub fn of_use(
 }
 
 impl Part {
+    /// Returns its path, with the pod that it belongs to, or else its label.
+    pub fn title(&self) -> String {
+        match (&self.path, self.kind) {
+            (Some(path), PartKind::PodLogs | PartKind::KubeletVolumes) => format!("{} ({path})", self.label),
+            (path, _) => path.as_ref().unwrap_or(&self.label).clone(),
+        }
+    }
+
     pub(super) fn new(kind: PartKind, bytes: u64) -> Self {
         let label = kind.words()[1].to_owned();
         Self { kind, label, path: None, bytes, measured_bytes: bytes, inodes: 0, store: None }
     }
 }
 
-/// Returns the parts of the stores on a filesystem.
 fn of_stores(
     inventory: &Inventory,
     refs: &Refs,

@@ -44,7 +44,6 @@ pub(super) fn most_used(disk: &Disk) -> f64 {
     disk.used_percent().unwrap_or(-1.0).max(disk.inodes_percent().unwrap_or(-1.0))
 }
 
-/// Returns the sentence about the fullness of the disk and its thresholds.
 fn fullness_sentence(disks: &[Disk], disk: &Disk) -> String {
     fn distance(disk: &Disk, threshold: &DiskThreshold) -> f64 {
         threshold.percent - disk.percent_of(threshold.of).unwrap_or(0.0)
@@ -111,7 +110,6 @@ pub(super) fn short_of_inodes(disk: &Disk) -> bool {
     disk.scarce() == Counted::Inodes
 }
 
-/// Returns the sentence about the users of the disk.
 fn usage_sentence(disk: &Disk, causes: &[&Cause]) -> String {
     let mut groups: Vec<(&'static str, u64)> = Vec::new();
     for part in &disk.parts {
@@ -125,7 +123,7 @@ fn usage_sentence(disk: &Disk, causes: &[&Cause]) -> String {
     let in_stores: u64 = disk
         .parts
         .iter()
-        .filter(|part| PartKind::OF_STORES.contains(&part.kind))
+        .filter(|part| PartKind::OF_STORES.contains(&part.kind) || part.store.is_some())
         .map(|part| part.bytes)
         .sum();
     let named: Vec<_> = groups
@@ -139,14 +137,18 @@ fn usage_sentence(disk: &Disk, causes: &[&Cause]) -> String {
     if named.is_empty() {
         return "Nothing is stored on it.".into();
     }
-    let largest = causes.iter().filter(|cause| is_single(cause.kind)).max_by_key(|cause| cause.bytes);
-    let largest = largest.filter(|cause| share(cause.bytes, disk.filesystem.used_bytes) >= 10.0);
+    let large_item = causes
+        .iter()
+        .filter(|cause| is_single(cause.kind))
+        .max_by_key(|cause| cause.bytes)
+        .filter(|cause| share(cause.bytes, disk.filesystem.used_bytes) >= 10.0);
     // Data that was not examined may be a single larger item.
     let unknown = causes.iter().filter(|cause| cause.kind == CauseKind::Other).map(|cause| cause.bytes).max();
-    let largest = largest.filter(|cause| unknown.is_none_or(|bytes| bytes < cause.bytes));
-    let largest = largest.map_or_else(String::new, |cause| {
-        format!("; the largest single item: {}, {}", cause.title, bytes(cause.bytes))
-    });
+    let largest = large_item
+        .filter(|cause| unknown.is_none_or(|bytes| bytes < cause.bytes))
+        .map_or_else(String::new, |cause| {
+            format!("; the largest single item: {}, {}", cause.title, bytes(cause.bytes))
+        });
     if share(in_stores, disk.filesystem.used_bytes) < 50.0 {
         return format!(
             "{}Most of it is outside the stores, which use only {} ({:.0}%). Largest users: {}{largest}.",
@@ -162,13 +164,13 @@ fn usage_sentence(disk: &Disk, causes: &[&Cause]) -> String {
 
 /// Returns the sentence about the users of the inodes, if these are short.
 fn most_inodes(disk: &Disk) -> String {
-    let users = disk
+    let users: Vec<_> = disk
         .inode_users
         .iter()
         .take(NAMED)
         .filter(|_| short_of_inodes(disk))
-        .map(|user| format!("{} {}", user.path.as_ref().unwrap_or(&user.label), thousands(user.inodes)));
-    let users: Vec<_> = users.collect();
+        .map(|user| format!("{} {}", user.title(), thousands(user.inodes)))
+        .collect();
     if users.is_empty() { String::new() } else { format!("Most inodes: {}. ", listed(&users)) }
 }
 
@@ -184,9 +186,11 @@ fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
             CauseGroup::Layersweep | CauseGroup::Kept => {}
         }
     }
-    let manual = [("you can free", " by hand", by_hand), ("only you can judge", "", to_judge)];
-    let manual = manual.into_iter().filter(|(.., causes)| !causes.is_empty());
-    let manual: Vec<_> = manual.map(|(verb, how, causes)| named(&causes, scarce, verb, how)).collect();
+    let manual: Vec<_> = [("you can free", " by hand", by_hand), ("only you can judge", "", to_judge)]
+        .into_iter()
+        .filter(|(.., causes)| !causes.is_empty())
+        .map(|(verb, how, causes)| named(&causes, scarce, verb, how))
+        .collect();
     let when = if foreign { "once the node runs again, " } else { "" };
     let Planned { command, gc, none, sweep, .. } = &disk.planned;
     let plans = [
@@ -213,8 +217,11 @@ fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
     let mut out = match commands.is_empty() {
         true if !kept.is_empty() => capital(&kept.join("; ")),
         true if manual.is_empty() => {
-            let unknown = disk.parts.iter().filter(|part| part.kind == PartKind::Unknown);
-            let unknown = unknown.fold(0_u64, |sum, part| sum.saturating_add(part.bytes));
+            let unknown = disk
+                .parts
+                .iter()
+                .filter(|part| part.kind == PartKind::Unknown)
+                .fold(0_u64, |sum, part| sum.saturating_add(part.bytes));
             if unknown > 0 {
                 return format!(
                     "What could be freed is unknown: {} in the stores could not be attributed (see the warnings).",
@@ -255,6 +262,12 @@ fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
 /// Returns a clause that names causes of a group with the sum of what they hold.
 fn named(causes: &[&Cause], scarce: Counted, verb: &str, how: &str) -> String {
     let shown = causes.iter().take(NAMED).map(|cause| match scarce {
+        Counted::Bytes if cause.keeps_bytes > 0 => format!(
+            "{} ({}, and then images of {})",
+            cause.title,
+            bytes(cause.frees_bytes),
+            bytes(cause.keeps_bytes)
+        ),
         Counted::Bytes => format!("{} ({})", cause.title, bytes(cause.frees_bytes)),
         // The title of a directory has the number of its files.
         Counted::Inodes => cause.title.clone(),

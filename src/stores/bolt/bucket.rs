@@ -10,7 +10,6 @@ pub struct Bucket<'a> {
     root: BucketRoot<'a>,
 }
 
-/// Content of a key.
 #[derive(Clone, Copy, Debug)]
 pub enum BucketEntry<'a> {
     Value(&'a [u8]),
@@ -22,13 +21,11 @@ impl<'a> Bucket<'a> {
         Self { pages, root }
     }
 
-    /// Returns all entries, in the order of the keys.
     #[must_use]
     pub fn entries(&self) -> Entries<'a> {
         Entries { pages: self.pages, path: self.first_page().map(|page| (page, 0)).into_iter().collect() }
     }
 
-    /// Returns the entries that are buckets.
     pub fn buckets(&self) -> impl Iterator<Item = (&'a [u8], Bucket<'a>)> + use<'a> {
         self.entries().filter_map(|(key, entry)| match entry {
             BucketEntry::Bucket(bucket) => Some((key, bucket)),
@@ -36,7 +33,6 @@ impl<'a> Bucket<'a> {
         })
     }
 
-    /// Returns the entry of `key`.
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<BucketEntry<'a>> {
         let mut page = self.first_page()?;
@@ -99,7 +95,6 @@ fn entry<'a>(pages: Pages<'a>, page: &BoltPage<'a>, leaf: &Leaf<'a>) -> Option<B
     })
 }
 
-/// Iterator over the entries of a bucket, made by [`Bucket::entries`].
 #[derive(Debug)]
 pub struct Entries<'a> {
     pages: Pages<'a>,

@@ -11,8 +11,9 @@ const DEPTH: usize = 64;
 /// # Errors
 /// The first contradiction.
 pub fn check(pages: &Pages<'_>, root: u64) -> Result<u64, Damage> {
-    let words = usize::try_from(pages.high_water / 64 + 1).unwrap_or(0);
-    let words = words.min(pages.bytes.len() / pages.page_size / 64 + 1);
+    let words = usize::try_from(pages.high_water / 64 + 1)
+        .unwrap_or(0)
+        .min(pages.bytes.len() / pages.page_size / 64 + 1);
     let mut check = TreeCheck { pages, seen: vec![0; words], used: 0 };
     check.tree(root, 0, Bounds::default())?;
     Ok(check.used)
@@ -20,7 +21,6 @@ pub fn check(pages: &Pages<'_>, root: u64) -> Result<u64, Damage> {
 
 struct TreeCheck<'p, 'a> {
     pages: &'p Pages<'a>,
-    /// Bitmap of the pages visited so far.
     seen: Vec<u64>,
     used: u64,
 }
@@ -48,9 +48,10 @@ impl<'a> TreeCheck<'_, 'a> {
     /// Marks a page and its overflow as used.
     fn mark(&mut self, page: &BoltPage<'_>) -> Result<(), Damage> {
         for id in page.id..=page.id + page.overflow {
-            let word = usize::try_from(id / 64).ok();
-            let word = word.and_then(|word| self.seen.get_mut(word));
-            let word = word.ok_or(page.damage(OUTSIDE))?;
+            let word = usize::try_from(id / 64)
+                .ok()
+                .and_then(|word| self.seen.get_mut(word))
+                .ok_or(page.damage(OUTSIDE))?;
             let bit = 1 << (id % 64);
             if *word & bit != 0 {
                 return Err(page.damage("it is used twice"));

@@ -47,7 +47,6 @@ impl PageSource for File {
     }
 }
 
-/// Limits for reading one database.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Maximum bytes in use; a larger database is not read. The largest on record uses 155 MB.
@@ -64,10 +63,8 @@ impl Default for Limits {
     }
 }
 
-/// Reasons why a database could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BoltError {
-    /// The file cannot be opened or read.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// Neither meta page is valid; contains the reason for the first.
@@ -76,7 +73,6 @@ pub enum BoltError {
     /// The file is shorter than its meta page requires.
     #[error("truncated: {length} bytes, at least {used} expected")]
     Truncated {
-        /// Length of the file in bytes.
         length: u64,
         /// Bytes that the newest transaction uses.
         used: u64,
@@ -88,15 +84,11 @@ pub enum BoltError {
         used: u64,
         limit: u64,
     },
-    /// The tree of the newest transaction is damaged.
     #[error("damaged: {0}")]
     Damaged(#[from] super::page::Damage),
     /// The file changed during every attempt.
     #[error("busy: it changed during each of {attempts} attempts to read it")]
-    Busy {
-        /// Number of attempts.
-        attempts: u32,
-    },
+    Busy { attempts: u32 },
 }
 
 /// Copy of the newest transaction.

@@ -17,7 +17,6 @@ const SMALLEST_PAGE: usize = 1024;
 /// Number of doublings of the smallest page size that are tried: up to 16 MiB.
 const PAGE_DOUBLINGS: u32 = 14;
 
-/// Content of a valid meta page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     pub page_size: usize,

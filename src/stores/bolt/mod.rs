@@ -115,7 +115,6 @@ impl BoltDatabase {
         self.meta.is_alone
     }
 
-    /// Number of the transaction.
     #[must_use]
     pub fn txid(&self) -> u64 {
         self.meta.txid

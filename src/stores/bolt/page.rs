@@ -14,22 +14,17 @@ const IS_BUCKET: u32 = 1;
 /// Damage of a page whose number is too high.
 pub const OUTSIDE: &str = "it is outside the file";
 
-/// Contradiction to the format on one page.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("page {page}: {reason}")]
 pub struct Damage {
-    /// Number of the page.
     pub page: u64,
-    /// Description of the contradiction.
     pub reason: &'static str,
 }
 
-/// Kind of a page in a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageKind {
     /// Its elements point to other pages.
     Branch,
-    /// Its elements contain keys and values.
     Leaf,
 }
 
@@ -45,18 +40,15 @@ pub struct BoltPage<'a> {
     bytes: &'a [u8],
 }
 
-/// Element of a branch page.
 #[derive(Clone, Copy, Debug)]
 pub struct Branch<'a> {
     /// Smallest key of the child.
     pub key: &'a [u8],
-    /// Number of the child page.
     pub child: u64,
     /// Offset of the end of the key.
     pub end: usize,
 }
 
-/// Element of a leaf page.
 #[derive(Clone, Copy, Debug)]
 pub struct Leaf<'a> {
     pub key: &'a [u8],
@@ -67,7 +59,6 @@ pub struct Leaf<'a> {
     pub end: usize,
 }
 
-/// Location of the entries of a bucket.
 #[derive(Clone, Copy, Debug)]
 pub enum BucketRoot<'a> {
     /// Tree whose root page has this number.
@@ -76,7 +67,6 @@ pub enum BucketRoot<'a> {
     Inline(BoltPage<'a>),
 }
 
-/// All pages of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Pages<'a> {
     /// The file up to `high_water`.
@@ -130,7 +120,6 @@ impl<'a> BoltPage<'a> {
         Ok(Self { id, overflow, kind, count, bytes })
     }
 
-    /// Returns the error `reason` for this page.
     pub fn damage(&self, reason: &'static str) -> Damage {
         Damage { page: self.id, reason }
     }
@@ -155,8 +144,10 @@ impl<'a> BoltPage<'a> {
         }
         let start = PAGE_HEADER + index * ELEMENT;
         let offset = self.number(start + position_field)?;
-        let key = usize::try_from(offset).ok().and_then(|offset| start.checked_add(offset));
-        let key = key.ok_or(self.damage("an element points outside the page"))?;
+        let key = usize::try_from(offset)
+            .ok()
+            .and_then(|offset| start.checked_add(offset))
+            .ok_or(self.damage("an element points outside the page"))?;
         Ok((start, key))
     }
 
@@ -171,8 +162,7 @@ impl<'a> BoltPage<'a> {
     pub fn branch(&self, index: usize) -> Result<Branch<'a>, Damage> {
         let (start, key) = self.element(index, 0)?;
         let (key, end) = self.slice(key, self.number(start + 4)?)?;
-        let child = u64_at(self.bytes, start + 8);
-        let child = child.ok_or(self.damage("an element is truncated"))?;
+        let child = u64_at(self.bytes, start + 8).ok_or(self.damage("an element is truncated"))?;
         Ok(Branch { key, child, end })
     }
 

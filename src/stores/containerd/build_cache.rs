@@ -14,7 +14,6 @@ use super::metadata::{LeaseRecord, Namespace};
 const TEMPORARY: &str = "buildkit/lease.temporary";
 const HISTORY: &str = "_history";
 
-/// Leases of a builder's cache in one namespace.
 #[derive(Clone, Debug, Default)]
 pub struct CacheLeases<'a> {
     pub all: Vec<&'a LeaseRecord>,
@@ -22,18 +21,20 @@ pub struct CacheLeases<'a> {
     pub records: usize,
 }
 
-/// Returns the leases in `namespace` that belong to a build cache.
 #[must_use]
 pub fn leases(namespace: &Namespace) -> CacheLeases<'_> {
     let flat = namespace.leases.iter().filter(|lease| is_flat(lease));
     let ids: HashSet<&str> = flat.map(|lease| lease.id.as_str()).collect();
     let is_history = namespace.name.ends_with(HISTORY);
-    let all = namespace.leases.iter().filter(|lease| {
-        let of_record = lease.id.strip_suffix("-variants").is_some_and(|record| ids.contains(record));
-        let of_build = is_history && lease.id.starts_with("ref_");
-        ids.contains(lease.id.as_str()) || ((of_record || of_build) && gc::is_unlimited(&lease.labels))
-    });
-    let all: Vec<_> = all.collect();
+    let all: Vec<_> = namespace
+        .leases
+        .iter()
+        .filter(|lease| {
+            let of_record = lease.id.strip_suffix("-variants").is_some_and(|record| ids.contains(record));
+            let of_build = is_history && lease.id.starts_with("ref_");
+            ids.contains(lease.id.as_str()) || ((of_record || of_build) && gc::is_unlimited(&lease.labels))
+        })
+        .collect();
     let records = all.iter().filter(|lease| is_flat(lease) && !lease.labels.contains_key(TEMPORARY));
     CacheLeases { records: records.count(), all }
 }

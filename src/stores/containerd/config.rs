@@ -22,7 +22,6 @@ use crate::sys::sysroot::Sysroot;
 pub use file::RootConfig;
 use flags::Flags;
 
-/// Result of reading the configuration of a node.
 #[derive(Clone, Debug, Default)]
 pub struct ContainerdDiscovery {
     /// Roots, each once. They need not exist. A directory of a snapshotter or a cache that several roots name belongs
@@ -181,8 +180,10 @@ fn resolved(sysroot: &Sysroot, path: &Path) -> PathBuf {
 
 impl RootConfig {
     fn reported(store: &RuntimeStore) -> Self {
-        let pins = store.sandbox_image.iter();
-        let pins = pins.map(|image| ConfiguredPin { image: image.clone(), origin: store.origin.clone() });
+        let pins = store
+            .sandbox_image
+            .iter()
+            .map(|image| ConfiguredPin { image: image.clone(), origin: store.origin.clone() });
         Self {
             root: store.root.clone(),
             state: store.state.clone().unwrap_or_default(),
@@ -192,7 +193,6 @@ impl RootConfig {
         }
     }
 
-    /// Adds facts from another source about the same root.
     fn merge(&mut self, other: Self) {
         self.add_pins(&other.pins);
         if self.state.as_os_str().is_empty() {
@@ -200,16 +200,18 @@ impl RootConfig {
         }
         for (all, more) in [(&mut self.snapshotters, other.snapshotters), (&mut self.proxies, other.proxies)]
         {
-            let new = more.into_iter().filter(|(name, _)| all.iter().all(|(known, _)| known != name));
-            let new: Vec<_> = new.collect();
+            let new: Vec<_> =
+                more.into_iter().filter(|(name, _)| all.iter().all(|(known, _)| known != name)).collect();
             all.extend(new);
         }
-        let caches = other.layer_caches.into_iter().filter(|path| !self.layer_caches.contains(path));
-        let caches: Vec<_> = caches.collect();
+        let caches: Vec<_> =
+            other.layer_caches.into_iter().filter(|path| !self.layer_caches.contains(path)).collect();
         self.layer_caches.extend(caches);
-        let sockets = other.sockets.into_iter();
-        let sockets: Vec<_> =
-            sockets.filter(|(path, _)| self.sockets.iter().all(|(known, _)| known != path)).collect();
+        let sockets: Vec<_> = other
+            .sockets
+            .into_iter()
+            .filter(|(path, _)| self.sockets.iter().all(|(known, _)| known != path))
+            .collect();
         self.sockets.extend(sockets);
         self.problem = self.problem.take().or(other.problem);
     }
@@ -227,9 +229,10 @@ impl RootConfig {
     /// # Errors
     /// If the root does not exist or cannot be examined.
     pub fn places(&self, sysroot: &Sysroot) -> io::Result<ContainerdPlaces> {
-        let elsewhere = self.snapshotters.iter();
-        let elsewhere =
-            elsewhere.filter_map(|(name, path)| Some((name.clone(), sysroot.resolve(path).ok()?)));
+        let elsewhere = self
+            .snapshotters
+            .iter()
+            .filter_map(|(name, path)| Some((name.clone(), sysroot.resolve(path).ok()?)));
         let root = sysroot.resolve(&self.root)?;
         let has_state = !sysroot.is_foreign() && !self.state.as_os_str().is_empty();
         // A directory that contains the root is not a snapshotter's or a cache.
@@ -246,7 +249,6 @@ impl RootConfig {
         })
     }
 
-    /// Returns the proxy plugins whose directory exists.
     fn proxies<'a>(&'a self, sysroot: &'a Sysroot) -> impl Iterator<Item = Proxy> + 'a {
         self.proxies.iter().filter_map(|(name, path)| {
             let directory = directory(sysroot, path)?;
@@ -298,7 +300,6 @@ impl Flavour {
     }
 }
 
-/// Returns the built-in sandbox images of containerd.
 pub fn default_sandboxes() -> Vec<ConfiguredPin> {
     let origin = "containerd's built-in defaults";
     DEFAULT_SANDBOXES.map(|image| ConfiguredPin { image: image.into(), origin: origin.into() }).into()

@@ -5,10 +5,8 @@ use std::collections::HashMap;
 
 use crate::stores::oci::{Descriptor, Document};
 
-/// Content of an image name on this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resolved {
-    /// True if the target is an index.
     pub index: bool,
     /// Digest of this node's manifest.
     pub manifest: Option<String>,
@@ -69,8 +67,11 @@ pub fn resolve(
             let best = best.map(|(_, child, _)| child);
             let chosen = best.and_then(|child| Some((child, of_digest.remove(&*child.digest)??)));
             let Some((child, (config, layers))) = chosen else {
-                let missing = children.iter().find(|child| child.platform.as_deref() == Some(platform));
-                let missing = missing.or(children.first()).map(|child| child.digest.clone());
+                let missing = children
+                    .iter()
+                    .find(|child| child.platform.as_deref() == Some(platform))
+                    .or(children.first())
+                    .map(|child| child.digest.clone());
                 return Resolved {
                     index: true,
                     missing: missing.into_iter().collect(),

@@ -19,7 +19,6 @@ use crate::model::{ContainerState, Finding};
 use crate::sys::quiet::{self, FileKind, Within};
 use crate::sys::sysroot::Sysroot;
 
-/// Configuration file of Docker.
 const DAEMON_JSON: &str = "/etc/docker/daemon.json";
 /// Data root if the configuration does not name another.
 const DATA_ROOT: &str = "/var/lib/docker";
@@ -28,7 +27,6 @@ const OWN_CONTAINERD: &str = "containerd/daemon";
 /// Maximum size of a JSON file that is read; Docker's have a few KiB.
 const JSON_BYTES: u64 = 1 << 20;
 
-/// The record of a container in Docker's data root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DockerRecord {
     pub name: Option<String>,
@@ -113,7 +111,6 @@ impl DockerRecord {
 #[derive(Clone, Copy, Debug)]
 pub struct DockerLease<'a> {
     pub lease: &'a LeaseRecord,
-    /// Writable snapshot of the container.
     pub snapshot: &'a SnapshotRecord,
     /// Key of the top snapshot of its image; `None` for an image without layers.
     pub image_top: Option<&'a str>,
@@ -158,7 +155,6 @@ fn has_containers(data_root: &Path) -> bool {
     quiet::facts(&data_root.join("containers")).is_ok_and(|facts| facts.kind == FileKind::Directory)
 }
 
-/// Returns the data root in Docker's configuration.
 fn configured_data_root(sysroot: &Sysroot) -> Option<PathBuf> {
     let json = sysroot.read_bytes(Path::new(DAEMON_JSON), JSON_BYTES).unwrap_or_default();
     let json = serde_json::from_slice::<serde_json::Value>(&json).unwrap_or_default();

@@ -93,7 +93,6 @@ pub(super) struct Filler<'a> {
     /// Minimum age of an object that is not work in progress.
     pub(super) in_flight: SignedDuration,
     pub(super) graphs: &'a [(&'a Namespace, Graph<'a>)],
-    /// Blobs by digest.
     pub(super) blobs: HashMap<&'a str, NodeIx>,
     /// Directories of snapshots, by positions of the snapshotter and of the snapshot in it.
     pub(super) directories: HashMap<(usize, usize), NodeIx>,

@@ -31,13 +31,11 @@ const BACK: &str = "containerd.io/gc.bref.";
 /// An object that the garbage collection marks, inside one namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ref<'a> {
-    /// A blob, by digest.
     Content(&'a str),
     /// A snapshot, by snapshotter and key.
     Snapshot(&'a str, &'a str),
     /// A download, by its key.
     Ingest(&'a str),
-    /// An image, by name.
     Image(&'a str),
     /// A container, by id. It is a root; no edge points to it.
     Container(&'a str),
@@ -54,7 +52,6 @@ pub enum Term {
     Expired(Timestamp),
 }
 
-/// The edges of one namespace.
 #[derive(Debug)]
 pub struct Graph<'a> {
     namespace: &'a Namespace,
@@ -67,7 +64,6 @@ pub struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    /// Creates the graph of `namespace`.
     #[must_use]
     pub fn new(namespace: &'a Namespace, images_expire: bool) -> Self {
         let mut edges: HashMap<Ref<'a>, Vec<Ref<'a>>> = HashMap::new();
@@ -94,8 +90,11 @@ impl<'a> Graph<'a> {
         }
         // A pod's sandbox may be recorded as a container and as a sandbox, with the same id.
         for container in namespace.containers.iter().chain(&namespace.sandboxes) {
-            let snapshot = container.snapshotter.as_deref().zip(container.snapshot_key.as_deref());
-            let snapshot = snapshot.map(|(snapshotter, key)| Ref::Snapshot(snapshotter, key));
+            let snapshot = container
+                .snapshotter
+                .as_deref()
+                .zip(container.snapshot_key.as_deref())
+                .map(|(snapshotter, key)| Ref::Snapshot(snapshotter, key));
             let of_container = edges.entry(Ref::Container(&container.id)).or_default();
             of_container.extend(label_edges(&container.labels).chain(snapshot));
         }
@@ -126,13 +125,11 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Returns the record of a blob.
     #[must_use]
     pub fn blob(&self, digest: &str) -> Option<&'a BlobRecord> {
         self.blobs.get(digest).copied()
     }
 
-    /// Returns the objects that an image keeps.
     #[must_use]
     pub fn image(&self, image: &'a ImageRecord) -> Vec<Ref<'a>> {
         self.reach(self.edges(Ref::Image(&image.name)))
@@ -300,7 +297,6 @@ fn back_edge<'a>(label: &'a str, value: &'a str) -> Option<Ref<'a>> {
     })
 }
 
-/// Returns true if a lease has no expiry.
 #[must_use]
 pub fn is_unlimited(labels: &RecordLabels) -> bool {
     expiry(labels).is_none()

@@ -221,8 +221,8 @@ impl<'a> Filler<'a> {
     /// object that they do not name.
     pub(super) fn unknown_rest(&mut self) {
         let mut reached = self.reached_by_images_and_containers();
-        let caches = self.writer.inventory.build_caches.iter();
-        let caches = caches.filter(|cache| cache.store == self.writer.store);
+        let caches =
+            self.writer.inventory.build_caches.iter().filter(|cache| cache.store == self.writer.store);
         reached.extend(self.reach(caches.flat_map(|cache| &cache.holds).copied()));
         for (position, node) in self.writer.inventory.nodes.iter_mut().enumerate() {
             let is_object = matches!(
@@ -238,8 +238,8 @@ impl<'a> Filler<'a> {
 
     fn reached_by_images_and_containers(&self) -> HashSet<NodeIx> {
         let images = self.writer.inventory.images.iter().filter(|image| image.store == self.writer.store);
-        let containers = self.writer.inventory.containers.iter();
-        let containers = containers.filter(|container| container.store == self.writer.store);
+        let containers =
+            self.writer.inventory.containers.iter().filter(|container| container.store == self.writer.store);
         let images = images.flat_map(|image| &image.holds);
         let holds = images.chain(containers.flat_map(|container| &container.holds));
         self.reach(holds.copied())
@@ -258,13 +258,19 @@ impl<'a> Filler<'a> {
 
     /// Adds objects that no root marks: containerd deletes them in its next collection.
     pub(super) fn unmarked(&mut self) {
-        let held = self.writer.inventory.leaks.iter().filter(|leak| leak.store == self.writer.store);
-        let held = held.flat_map(|leak| &leak.holds).chain(&self.writer.inventory.anchored);
+        let held = self
+            .writer
+            .inventory
+            .leaks
+            .iter()
+            .filter(|leak| leak.store == self.writer.store)
+            .flat_map(|leak| &leak.holds)
+            .chain(&self.writer.inventory.anchored);
         let mut reached = self.reach(held.copied());
         reached.extend(self.reached_by_images_and_containers());
         for (namespace, _) in self.graphs {
-            let blobs = namespace.blobs.iter();
-            let blobs = blobs.map(|blob| (&blob.digest, blob.created, Ref::Content(&blob.digest)));
+            let blobs =
+                namespace.blobs.iter().map(|blob| (&blob.digest, blob.created, Ref::Content(&blob.digest)));
             let snapshots =
                 namespace.snapshots.iter().map(|snapshot| (&snapshot.key, snapshot.created, snapshot.into()));
             for (id, since, object) in blobs.chain(snapshots) {

@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::sys::quiet::{self, Within};
 use crate::sys::root::Root;
 
-/// Directory of the content store.
 pub const CONTENT: &str = "io.containerd.content.v1.content";
-/// Database of all records.
 pub const META_DB: &str = "io.containerd.metadata.v1.bolt/meta.db";
 /// Start of the name of a snapshotter's directory; the snapshotter's name follows.
 pub const SNAPSHOTTER: &str = "io.containerd.snapshotter.v1.";
@@ -16,7 +14,6 @@ pub const SNAPSHOTTER: &str = "io.containerd.snapshotter.v1.";
 pub const CRI: &str = "io.containerd.grpc.v1.cri";
 /// Working directories of the runtime, normally empty.
 pub const TASKS: &str = "io.containerd.runtime.v2.task";
-/// Directory of mount points for unpacking.
 pub const TMP_MOUNTS: &str = "tmpmounts";
 /// Snapshotters that store each snapshot in a directory or file of its own: [`Backend::place`].
 ///
@@ -29,9 +26,7 @@ pub const OF_SNAPSHOTS: [&str; 3] = ["snapshots", "active", "view"];
 /// An image that the configuration protects, and the file that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfiguredPin {
-    /// Image as configured.
     pub image: String,
-    /// Path of the file.
     pub origin: String,
 }
 
@@ -44,22 +39,18 @@ pub struct Proxy {
     pub data: Option<PathBuf>,
 }
 
-/// Locations of the stores of one containerd.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerdPlaces {
-    /// containerd's root.
     pub root: PathBuf,
     /// State directory, if it is known and belongs to the running system.
     pub state: Option<PathBuf>,
     /// Snapshotters with a configured directory: name and directory.
     pub snapshotters: Vec<(String, PathBuf)>,
-    /// Snapshotters that run beside containerd.
     pub proxies: Vec<Proxy>,
     /// Directories with layers for the erofs snapshotter, to which containerd never writes.
     pub layer_caches: Vec<PathBuf>,
     /// Data root of the Docker that uses this containerd.
     pub docker_data: Option<PathBuf>,
-    /// Configured sandbox images.
     pub pins: Vec<ConfiguredPin>,
     /// True for a store on another system's disk, to which no process writes.
     pub foreign: bool,
@@ -86,7 +77,6 @@ impl ContainerdPlaces {
         self.root.join(CONTENT)
     }
 
-    /// Path of the database of all records.
     #[must_use]
     pub fn meta_db(&self) -> PathBuf {
         self.root.join(META_DB)

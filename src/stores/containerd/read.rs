@@ -40,7 +40,6 @@ const STATUS_BYTES: u64 = 1 << 20;
 /// Maximum depth of indexes inside indexes. In practice there is one level.
 const NESTING: usize = 4;
 
-/// Times that [`read()`] waits.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadPatience {
     /// Maximum time for attempts to read without a write by another process meanwhile.
@@ -96,8 +95,8 @@ pub fn has_image(
     is_of_image: impl Fn(&str, &str) -> bool,
 ) -> io::Result<Option<bool>> {
     let path = places.meta_db();
-    let file = quiet::if_present(places.within().open_file(&path))?;
-    let file = file.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no meta.db"))?;
+    let file = quiet::if_present(places.within().open_file(&path))?
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "it has no meta.db"))?;
     let database = cache
         .database(&path, &file)
         .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
@@ -226,7 +225,6 @@ impl Snapshot {
         }
     }
 
-    /// Adds a snapshotter with the content of its database.
     fn backend(&mut self, mut backend: Backend, cache: &ReadCache) {
         let path = backend.data.join("metadata.db");
         match database(&self.within, &path, cache) {
@@ -280,8 +278,12 @@ impl Snapshot {
             Ok(None) => self.lost(&path, format!("is missing; {META_DB_LOST}")),
             Err(error) => self.unreadable(&path, &error, META_DB_LOST),
         }
-        let without = self.backends.iter().filter(|backend| self.misses_database(backend));
-        let without: Vec<_> = without.map(|backend| backend.data.join("metadata.db")).collect();
+        let without: Vec<_> = self
+            .backends
+            .iter()
+            .filter(|backend| self.misses_database(backend))
+            .map(|backend| backend.data.join("metadata.db"))
+            .collect();
         for path in without {
             self.lost(&path, format!("is missing; {SNAPSHOTTER_LOST}"));
         }

@@ -15,15 +15,12 @@ use crate::stores::oci::Document;
 use crate::stores::unit::DirectoryListing;
 use crate::sys::quiet::{DirectoryEntry, Within};
 
-/// A blob's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlobFile {
     pub length: u64,
-    /// Time of the last write.
     pub modified: Option<Timestamp>,
 }
 
-/// Directory of a download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IngestDirectory {
     /// Name: a digest of the reference.
@@ -46,7 +43,6 @@ pub struct Backend {
     pub is_proxy: bool,
     /// Its snapshots; empty if its database cannot be read.
     pub snapshots: Vec<BackendSnapshot>,
-    /// True if its database was read.
     pub known: bool,
 }
 
@@ -71,21 +67,16 @@ impl Backend {
     }
 }
 
-/// Content of the files of a root.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Locations that were read.
     pub places: ContainerdPlaces,
-    /// Open directories of the root.
     pub(super) within: Within,
-    /// The records of `meta.db`.
     pub metadata: Metadata,
     pub backends: Vec<Backend>,
     /// Entries of the listed directories.
     pub listing: DirectoryListing,
     /// Files of blobs by digest; `None` if the file exists but was not examined.
     pub blobs: BTreeMap<String, Option<BlobFile>>,
-    /// Directories of downloads.
     pub ingests: Vec<IngestDirectory>,
     /// Manifests and indexes by digest, as far as image names lead to them.
     pub documents: HashMap<String, Arc<Document>>,
@@ -100,9 +91,7 @@ pub struct Snapshot {
     /// Time of the last change of each object without a record. Objects that are missing here were found by only one
     /// of two readings.
     pub unknown_since: HashMap<PathBuf, Option<Timestamp>>,
-    /// Consistency of the reading.
     pub consistency: Consistency,
-    /// Files that could not be read.
     pub findings: Vec<Finding>,
     /// Databases that were read: path, bytes in use, length of the file in bytes.
     pub databases: Vec<(PathBuf, u64, u64)>,

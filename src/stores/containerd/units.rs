@@ -22,19 +22,14 @@ pub enum ContainerdUnit {
     CachedLayer,
     /// A download with a record in some namespace.
     Ingest(usize),
-    /// CRI's directory of a container or sandbox, by its id.
     Container,
-    /// An object without a record.
     Orphan(ContainerdOrphan),
     /// The directory of a snapshotter whose snapshots cannot be measured.
     Unmeasured,
-    /// Bookkeeping of the store.
     Metadata,
-    /// Any other entry, by name.
     Other,
 }
 
-/// Kind of an object without a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContainerdOrphan {
     Blob,
@@ -45,7 +40,6 @@ pub enum ContainerdOrphan {
     IngestWithoutRef,
     SnapshotDirectory,
     SnapshotterDirectory,
-    /// A mount point for unpacking.
     TmpMount,
     /// A directory of CRI or of a task for a container.
     Container,
@@ -77,7 +71,6 @@ impl UnitKind for ContainerdUnit {
     }
 }
 
-/// Assigns the entries of `snapshot` to units.
 #[must_use]
 pub fn sort(snapshot: &Snapshot) -> Vec<RootUnit> {
     let namespaces = &snapshot.metadata.namespaces;
@@ -317,7 +310,6 @@ impl<'a> RootSorter<'a> {
         self.add(ContainerdUnit::Other, &name, area, path);
     }
 
-    /// Adds a directory with layers for the erofs snapshotter.
     fn layer_cache(&mut self, area: usize) {
         let mut found = Vec::new();
         for (algorithm, kind, path) in self.directory(area, Path::new("")) {

@@ -33,7 +33,6 @@ const MOST_BYTES: u64 = 128 << 20;
 /// Transport of registries.
 const REGISTRY: &str = "docker";
 
-/// A repository that has a blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BlobLocation {
     /// Registry and repository: `quay.io/team/app`.
@@ -48,7 +47,6 @@ pub(super) struct BlobLocations {
     pub(super) by_digest: HashMap<String, Vec<BlobLocation>>,
     /// There is no cache: no tool has pulled anything here.
     pub(super) is_absent: bool,
-    /// Error of a cache that cannot be read.
     pub(super) unreadable: Option<String>,
 }
 
@@ -67,7 +65,6 @@ impl BlobLocations {
     }
 }
 
-/// Reads the caches of a store.
 pub(super) fn read(places: &StorePlaces) -> BlobLocations {
     let within = places.within();
     let mut found = BlobLocations { is_absent: true, ..BlobLocations::default() };
@@ -128,8 +125,8 @@ fn read_sqlite(
     let mut rows = statement.query([REGISTRY])?;
     while let Some(row) = rows.next()? {
         places.allowance.charge(allowance::TEXT)?;
-        let time = row.get::<_, String>(2).unwrap_or_default();
-        let time = time.replacen(' ', "T", 1).parse().unwrap_or_default();
+        let time =
+            row.get::<_, String>(2).unwrap_or_default().replacen(' ', "T", 1).parse().unwrap_or_default();
         found.add(row.get(0)?, BlobLocation { repository: row.get(1)?, time });
     }
     Ok(())

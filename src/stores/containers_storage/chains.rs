@@ -38,8 +38,10 @@ pub(super) fn cut(
     let too_deep: Vec<_> = (0..layers.len()).filter(|layer| depths[*layer] > DEEPEST).collect();
     too_deep.iter().for_each(|layer| depths[*layer] = 1);
 
-    let tops = images.iter().flat_map(ImageRecord::tops);
-    let tops = tops.chain(containers.iter().filter_map(|container| container.layer.as_ref()));
+    let tops = images
+        .iter()
+        .flat_map(ImageRecord::tops)
+        .chain(containers.iter().filter_map(|container| container.layer.as_ref()));
     let mut is_reached = vec![false; layers.len()];
     let mut reached = 0_usize;
     for top in tops.filter_map(|id| positions.get(layers, id.as_bytes())) {

@@ -88,8 +88,10 @@ fn volumes_of(config: &[u8]) -> io::Result<ImageVolumes> {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "its volumes annotation is not a string"));
         }
     };
-    let metadata = annotations.get(METADATA).and_then(Value::as_str);
-    let metadata = metadata.and_then(|text| serde_json::from_str::<SandboxMetadata>(text).ok());
+    let metadata = annotations
+        .get(METADATA)
+        .and_then(Value::as_str)
+        .and_then(|text| serde_json::from_str::<SandboxMetadata>(text).ok());
     let ids = volumes.into_iter().filter_map(|volume| Some(volume.image?.image));
     Ok(ImageVolumes {
         name: metadata.map(|metadata| metadata.name).filter(|name| !name.is_empty()),

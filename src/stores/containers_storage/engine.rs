@@ -29,7 +29,6 @@ use crate::sys::sqlite;
 /// Maximum size of a database. That of ten thousand containers has at most a few hundred MB.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// Podman's database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Engine {
     /// There is no database: podman was never used with this store, or the database was deleted.
@@ -40,10 +39,8 @@ pub(crate) enum Engine {
     Known(PodmanRecords),
 }
 
-/// Containers and volumes in the database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodmanRecords {
-    /// Containers by id.
     pub(crate) containers: HashMap<String, PodmanContainer>,
     /// Volumes by name, each with the id of the container of the store that keeps its data, if its driver is `image`
     /// (podman, `libpod/runtime_volume_common.go`). That container is not one of podman's.
@@ -58,7 +55,6 @@ pub(crate) struct PodmanContainer {
     pub(crate) name: String,
     /// Id of the image from which the container was created.
     pub(crate) image: Option<String>,
-    /// Names of the volumes that it uses.
     pub(crate) named_volumes: Vec<String>,
     /// Names or ids of images mounted into the container: `--mount type=image`.
     pub(crate) image_volumes: Vec<String>,
@@ -195,7 +191,6 @@ fn state(number: Option<u64>) -> ContainerState {
     }
 }
 
-/// Adds the path of the database to an error.
 fn about(path: &Path, error: impl Display) -> String {
     format!("{}: {error}", path.display())
 }
@@ -206,8 +201,8 @@ fn bolt(within: &Within, path: &Path, allowance: &Allowance) -> Result<Option<Po
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.and_then(|file| within.charge(&file).map(|()| file)).map_err(BoltError::from),
     };
-    let database = database.and_then(|file| BoltDatabase::read(&file, &limits));
-    let database = database.map_err(|error| about(path, error))?;
+    let database =
+        database.and_then(|file| BoltDatabase::read(&file, &limits)).map_err(|error| about(path, error))?;
     // The damaged page may be that of a later transaction, with one more container.
     if database.has_one_meta() {
         let error = "one of its two meta pages is damaged, and the other may be of an earlier transaction";
@@ -285,10 +280,8 @@ pub(crate) fn opened(bytes: Vec<u8>, tables: &[&'static str]) -> Result<Connecti
     Ok(connection)
 }
 
-/// Tables that are read.
 const TABLES: [&str; 3] = ["ContainerConfig", "ContainerState", "VolumeConfig"];
 
-/// Errors in reading the tables of a foreign database.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TableError {
     #[error("{0} is not a plain table")]

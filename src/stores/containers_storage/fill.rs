@@ -36,10 +36,8 @@ const MEASURED: [&str; 3] = ["overlay", "vfs", "btrfs"];
 /// Function from an image's names and digests to the reasons why it is pinned.
 pub type PinnedBy<'a> = dyn Fn(&[String], &[String]) -> Vec<PinReason> + 'a;
 
-/// Result of [`fill`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Filled {
-    /// Node of each unit.
     pub nodes: Vec<NodeIx>,
     /// Objects for stores that use this one as an additional store.
     pub lent: LentObjects,
@@ -110,8 +108,12 @@ pub(super) fn fill(
             filler.unmeasured_driver();
         }
     }
-    let strays = filler.orphans.iter().filter(|(orphan, ..)| *orphan == Orphan::LayerDirectory);
-    let strays = strays.map(|(_, unit, node)| (unit.id.clone(), *node)).collect();
+    let strays = filler
+        .orphans
+        .iter()
+        .filter(|(orphan, ..)| *orphan == Orphan::LayerDirectory)
+        .map(|(_, unit, node)| (unit.id.clone(), *node))
+        .collect();
     let layers = filler.layers.iter().copied().flatten().collect();
     let mut needs = needs::beside_records(snapshot);
     needs.extend(filler.mounted_images());
@@ -142,7 +144,6 @@ pub(super) fn fill(
 struct GraphrootFiller<'a> {
     writer: InventoryWriter<'a>,
     snapshot: &'a Snapshot,
-    /// Reader for files of the store.
     within: Within,
     additional: &'a [&'a LentObjects],
     pinned_by: &'a PinnedBy<'a>,
@@ -235,19 +236,26 @@ impl GraphrootFiller<'_> {
             return;
         }
         let (inventory, within) = (&*self.writer.inventory, &self.within);
-        let layers = self.layers.par_iter().flatten().filter(|node| inventory[**node].size.inodes <= FEW);
-        let found = layers.filter_map(|node| {
-            let directory = &inventory[*node].path;
-            let diff = directory.join("diff");
-            let file = match within.facts(&diff).ok()?.kind {
-                FileKind::File => diff,
-                FileKind::Symlink => directory.join("additionallayer"),
-                FileKind::Directory | FileKind::Special => return None,
-            };
-            let path = within.read(&file, PATH_MAX).unwrap_or_default();
-            Some((*node, PathBuf::from(OsStr::from_bytes(path.trim_ascii()))))
+        // The inspection has seen the `diff` of nearly all layers. With several areas, it may be that of another one.
+        let is_single = self.snapshot.places.areas().nth(1).is_none();
+        let stamps = if is_single { &self.snapshot.inspection.stamps[..] } else { &[] };
+        let layers = self.layers.par_iter().enumerate().filter_map(|(layer, node)| {
+            let has_diff = stamps.get(layer).copied().flatten().is_some_and(|(_, has_diff)| has_diff);
+            node.as_ref().filter(|node| !has_diff && inventory[**node].size.inodes <= FEW)
         });
-        let found: Vec<_> = found.collect();
+        let found: Vec<_> = layers
+            .filter_map(|node| {
+                let directory = &inventory[*node].path;
+                let diff = directory.join("diff");
+                let file = match within.facts(&diff).ok()?.kind {
+                    FileKind::File => diff,
+                    FileKind::Symlink => directory.join("additionallayer"),
+                    FileKind::Directory | FileKind::Special => return None,
+                };
+                let path = within.read(&file, PATH_MAX).unwrap_or_default();
+                Some((*node, PathBuf::from(OsStr::from_bytes(path.trim_ascii()))))
+            })
+            .collect();
         let Some((first, _)) = found.first() else { return };
         let message = format!(
             "{}: not measured, so the sizes of their images are lower bounds",

@@ -14,8 +14,9 @@ pub struct Inspection {
     pub(crate) faults: Vec<Inconsistency>,
     /// The layers' symlinks in `l/`.
     pub(crate) short_names: Vec<ShortName>,
-    /// Stamp of each layer's directory, by position of the layer. Empty without an inspection.
-    pub(crate) stamps: Vec<Option<Fingerprint>>,
+    /// Stamp of each layer's directory, and true if its `diff` is a directory; by position of the layer. Empty without an
+    /// inspection.
+    pub(crate) stamps: Vec<Option<(Fingerprint, bool)>>,
     pub(crate) engine: Engine,
 }
 

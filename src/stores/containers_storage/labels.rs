@@ -50,7 +50,6 @@ pub(super) fn file_name(key: &str) -> String {
     }
 }
 
-/// Returns true for the key of a manifest.
 pub(super) fn is_manifest(key: &str) -> bool {
     key.strip_prefix(MANIFEST).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
@@ -77,7 +76,6 @@ pub(super) fn tops(places: &StorePlaces) -> Vec<PathBuf> {
     places.areas().map(|area| places.records_dir(area, RecordKind::Images)).collect()
 }
 
-/// Reads big data of an image.
 pub(super) fn read(within: &Within, tops: &[PathBuf], id: &str, key: &str) -> io::Result<Vec<u8>> {
     let mut last = None;
     for top in tops {
@@ -90,7 +88,6 @@ pub(super) fn read(within: &Within, tops: &[PathBuf], id: &str, key: &str) -> io
     Err(last.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
 }
 
-/// Configuration of an image, according to its manifest.
 enum ImageConfiguration {
     /// The manifest is a list of other images.
     None,

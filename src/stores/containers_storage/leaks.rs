@@ -20,7 +20,6 @@ use crate::stores::leaks::{GRACE, Judgement};
 /// moments apart, so a younger object may still be between the two.
 pub(super) const SETTLED: SignedDuration = SignedDuration::from_mins(10);
 
-/// Use of an object by processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UseByProcess {
     /// No process names the object or has a file below it open.
@@ -28,16 +27,12 @@ pub(crate) enum UseByProcess {
         /// A running program that creates such objects. It may have closed a file and not yet opened the next one.
         maker: Option<String>,
     },
-    /// Description of a process that uses the object.
     InUse(String),
-    /// Reason why the use is unknown.
     Unknown(Cow<'static, str>),
 }
 
-/// Facts about an object without a record.
 #[derive(Clone, Debug)]
 pub(crate) struct Circumstances {
-    /// Consistency of the store's records.
     pub(crate) consistency: Consistency,
     /// A filesystem is mounted at the object or below it.
     pub(crate) mounted: bool,
@@ -49,7 +44,6 @@ pub(crate) struct Circumstances {
     pub(crate) is_unfinished: bool,
     /// Age of the object, or `None` if it is unknown.
     pub(crate) age: Option<SignedDuration>,
-    /// The store has a database of podman.
     pub(crate) has_database: bool,
     /// A container without a record that may own an object of this age, for messages.
     pub(crate) lost_container: Option<String>,
@@ -60,7 +54,6 @@ pub(crate) struct Circumstances {
     pub(crate) presence: UseByProcess,
 }
 
-/// Judges an object without a record.
 pub(crate) fn orphan(orphan: Orphan, known: &Circumstances) -> Judgement {
     let is_young = known.age.is_none_or(|age| age < GRACE);
     let judged = match orphan {
@@ -183,7 +176,6 @@ fn volume(age: Option<SignedDuration>, has_database: bool) -> Judgement {
     Judgement::of(LeakClass::VolumeOrphan, evidence).with(verdict)
 }
 
-/// Judges a recorded layer that no image and no container uses.
 pub(super) fn unreferenced(volatile: bool, known: &Circumstances) -> Judgement {
     let age = age_in_words(known.age);
     let fact = if volatile {
@@ -201,7 +193,6 @@ pub(super) fn unreferenced(volatile: bool, known: &Circumstances) -> Judgement {
     if volatile { report_for_lost_container(judged, known) } else { judged }
 }
 
-/// Judges a layer that is flagged incomplete.
 pub(super) fn incomplete(known: &Circumstances) -> Judgement {
     let evidence = "flagged incomplete: its creation or deletion was interrupted; every library deletes \
         it when it next opens the store";
@@ -241,7 +232,6 @@ pub(super) fn human(age: SignedDuration) -> String {
     }
 }
 
-/// Judges a layer flagged incomplete that no tool can delete now.
 pub(super) fn stuck(mounted: bool, path: &Path) -> Judgement {
     let path = shell_word(&path.to_string_lossy());
     let (why, remedy) = if mounted {

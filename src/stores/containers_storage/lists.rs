@@ -41,12 +41,10 @@ pub(crate) fn digests(places: &StorePlaces, list: &ImageRecord) -> io::Result<Ha
     Ok(digests)
 }
 
-/// Returns the path of a list's manifest, for messages.
 pub(crate) fn manifest(places: &StorePlaces, list: &ImageRecord) -> PathBuf {
     places.records_dir(&places.graphroot, RecordKind::Images).join(&list.id).join("manifest")
 }
 
-/// Returns true if an image is a member of the list with these `digests`.
 pub(crate) fn is_member(digests: &HashSet<String>, image: &ImageRecord) -> bool {
     image.digests.iter().any(|digest| digests.contains(digest))
 }

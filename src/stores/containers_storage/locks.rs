@@ -23,7 +23,6 @@ pub(super) struct LockFile {
     file: File,
 }
 
-/// Returns a lock of this kind over the whole file.
 pub(crate) fn whole_file(kind: libc::c_int) -> libc::flock {
     libc::flock {
         // The constants are small; the field is narrower than their type.
@@ -46,12 +45,10 @@ impl LockFile {
         &self.path
     }
 
-    /// Returns true if a process holds a write lock.
     pub(super) fn has_writer(&self) -> io::Result<bool> {
         self.conflicts_with(libc::F_RDLCK)
     }
 
-    /// Returns true if a process holds any lock.
     pub(super) fn is_held(&self) -> io::Result<bool> {
         self.conflicts_with(libc::F_WRLCK)
     }
@@ -71,7 +68,6 @@ impl LockFile {
         }
     }
 
-    /// Releases the shared lock.
     pub(super) fn unlock(&self) {
         // This can only fail with a closed descriptor, and `self` owns an open one.
         let _ = fcntl(&self.file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_UNLCK)));

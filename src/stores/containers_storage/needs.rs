@@ -41,7 +41,7 @@ fn perhaps(engine: &Engine) -> Option<Need> {
 /// A store never uses an image of another store if it has that image itself.
 #[must_use]
 pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
-    let recorded = Recorded::new(snapshot);
+    let recorded = RecordsById::new(snapshot);
     let mut reached = HashSet::new();
     let mut needs: Vec<Need> = Vec::new();
     for image in &snapshot.images {
@@ -99,7 +99,7 @@ pub fn elsewhere(snapshot: &Snapshot) -> Vec<Need> {
 /// * with vfs and btrfs, images mounted by `podman image mount`, since these drivers do not create a mount.
 #[must_use]
 pub fn beside_records(snapshot: &Snapshot) -> Vec<Need> {
-    let recorded = LazyCell::new(|| Recorded::new(snapshot));
+    let recorded = LazyCell::new(|| RecordsById::new(snapshot));
     let mut needs: Vec<_> = perhaps(&snapshot.inspection.engine).into_iter().collect();
     for (id, container) in snapshot.inspection.engine.containers() {
         needs.push(recorded.images_of_podman(id, container));
@@ -151,25 +151,30 @@ fn of_repeated(snapshot: &Snapshot) -> Vec<Need> {
     fn need(object: &str, name: &str, layers: Vec<String>) -> Need {
         Need { by: format!("the {object} {name}, which is recorded twice"), layers, ..Need::default() }
     }
-    let layers = repeated.layers.iter().filter(|layer| parents.get(&layer.id) != Some(&&layer.parent));
-    let layers = layers.map(|layer| need("layer", &layer.id, layer.parent.iter().cloned().collect()));
-    let images =
-        repeated.images.iter().filter(|image| tops.get(&image.id) != Some(&image.tops().collect::<Vec<_>>()));
-    let images = images.map(|image| {
-        need("image", image.names.first().unwrap_or(&image.id), image.tops().cloned().collect())
-    });
+    let layers = repeated
+        .layers
+        .iter()
+        .filter(|layer| parents.get(&layer.id) != Some(&&layer.parent))
+        .map(|layer| need("layer", &layer.id, layer.parent.iter().cloned().collect()));
+    let images = repeated
+        .images
+        .iter()
+        .filter(|image| tops.get(&image.id) != Some(&image.tops().collect::<Vec<_>>()))
+        .map(|image| {
+            need("image", image.names.first().unwrap_or(&image.id), image.tops().cloned().collect())
+        });
     let containers = repeated
         .containers
         .iter()
-        .filter(|container| used.get(&container.id) != Some(&(&container.image, &container.layer)));
-    let containers = containers.map(|container| Need {
-        images: container.image.iter().cloned().collect(),
-        ..need(
-            "container",
-            container.names.first().unwrap_or(&container.id),
-            container.layer.iter().cloned().collect(),
-        )
-    });
+        .filter(|container| used.get(&container.id) != Some(&(&container.image, &container.layer)))
+        .map(|container| Need {
+            images: container.image.iter().cloned().collect(),
+            ..need(
+                "container",
+                container.names.first().unwrap_or(&container.id),
+                container.layer.iter().cloned().collect(),
+            )
+        });
     layers.chain(images).chain(containers).collect()
 }
 
@@ -207,15 +212,14 @@ fn by_podman(container: &PodmanContainer) -> String {
 }
 
 /// The store's records, by id.
-struct Recorded<'a> {
+struct RecordsById<'a> {
     layers: HashMap<&'a str, &'a LayerRecord>,
     image_ids: HashSet<&'a str>,
     images: &'a [ImageRecord],
-    /// Images of the containers.
     containers: HashMap<&'a str, Option<&'a String>>,
 }
 
-impl<'a> Recorded<'a> {
+impl<'a> RecordsById<'a> {
     fn new(snapshot: &'a Snapshot) -> Self {
         Self {
             layers: snapshot.layers.iter().map(|layer| (layer.id.as_str(), layer)).collect(),

@@ -116,7 +116,6 @@ struct LayerManifest {
     layers: Vec<LayerBlob>,
     /// True if the media type of the top layer is that of a compressed blob.
     is_compressed: bool,
-    /// Digest of the configuration.
     config: Option<String>,
 }
 
@@ -144,30 +143,30 @@ struct UsualDescriptor<'a> {
     size: u64,
 }
 
-/// Returns true for the media type of a compressed layer.
 fn is_of_compressed(media_type: &str) -> bool {
     media_type.ends_with("gzip") || media_type.ends_with("zstd")
 }
 
 impl LayerManifest {
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let usual = serde_json::from_slice(bytes).ok();
-        let usual = usual.filter(|usual: &UsualManifest<'_>| usual.manifests.is_none());
+        let usual =
+            serde_json::from_slice(bytes).ok().filter(|usual: &UsualManifest<'_>| usual.manifests.is_none());
         usual.map(Self::from).or_else(|| Self::parse_unusual(bytes))
     }
 
     fn parse_unusual(bytes: &[u8]) -> Option<Self> {
         let json: Value = serde_json::from_slice(bytes).ok()?;
         let Some(Document::Manifest { config, layers }) = oci::document(&json) else { return None };
-        let top_type = json.get("layers").and_then(Value::as_array).and_then(|layers| layers.last());
-        let top_type = top_type.and_then(|layer| layer.get("mediaType")).and_then(Value::as_str);
+        let top_type = json
+            .get("layers")
+            .and_then(Value::as_array)
+            .and_then(|layers| layers.last())
+            .and_then(|layer| layer.get("mediaType"))
+            .and_then(Value::as_str);
         Some(Self {
             layers: layers
                 .into_iter()
-                .map(|layer| LayerBlob {
-                    digest: layer.digest,
-                    compressed_bytes: layer.size.unwrap_or_default(),
-                })
+                .map(|layer| LayerBlob::new(layer.digest, layer.size.unwrap_or_default(), &layer.media_type))
                 .collect(),
             is_compressed: top_type.is_some_and(is_of_compressed),
             config: config.map(|config| config.digest),
@@ -182,14 +181,13 @@ impl From<UsualManifest<'_>> for LayerManifest {
             is_compressed: layers.last().is_some_and(|layer| is_of_compressed(&layer.media_type)),
             layers: layers
                 .into_iter()
-                .map(|layer| LayerBlob { digest: layer.digest.into_owned(), compressed_bytes: layer.size })
+                .map(|layer| LayerBlob::new(layer.digest.into_owned(), layer.size, &layer.media_type))
                 .collect(),
             config: Some(config.digest.into_owned()),
         }
     }
 }
 
-/// Decides the origin of an image with the top layer `top`.
 fn origin(
     image: &ImageRecord,
     manifest: &LayerManifest,
@@ -306,7 +304,7 @@ mod tests {
     const DIFF_ID: &str = "sha256:d1";
 
     fn layer(digest: &str) -> LayerBlob {
-        LayerBlob { digest: digest.into(), compressed_bytes: 1 }
+        LayerBlob::new(digest.into(), 1, "application/vnd.oci.image.layer.v1.tar+gzip")
     }
 
     fn locations(repositories: &[(&str, &str, &str)]) -> BlobLocations {

@@ -87,13 +87,11 @@ impl OutsideNeeds {
         self.unknown.as_deref()
     }
 
-    /// Returns the first need for `image`.
     #[must_use]
     pub fn of_image(&self, image: &ImageRecord) -> Option<&Need> {
         self.needs.iter().find(|need| needs_image(need, image))
     }
 
-    /// Returns the first need for the layer `id`.
     #[must_use]
     pub fn of_layer(&self, id: &str) -> Option<&Need> {
         self.needs.iter().find(|need| need.layers.iter().any(|layer| layer == id))

@@ -19,7 +19,6 @@ const STATE: &str = "userdata/state.json";
 /// Maximum size of a state file. Real ones have a few kB.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// Facts about a container that are not in its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContainerOrigin {
     pub(crate) owner: Owner,

@@ -32,7 +32,6 @@ pub struct StorePlaces {
     /// Files at the top of the graphroot that belong to no driver are counted for this store, not for another driver of
     /// the same graphroot.
     pub primary: bool,
-    /// The store is an additional image store.
     pub read_only: bool,
     /// The store is below a mounted root. No lock is taken there. Locks are still queried: that writes nothing, and the
     /// root may be that of a running node.
@@ -69,8 +68,12 @@ impl StorePlaces {
     /// Returns a reader for files below the directories of this store. It does not follow symlinks.
     #[must_use]
     pub fn within(&self) -> Within {
-        let roots = self.areas().chain(&self.runroots).chain(&self.databases);
-        let roots = roots.chain(&self.temporary).chain(&self.caches);
+        let roots = self
+            .areas()
+            .chain(&self.runroots)
+            .chain(&self.databases)
+            .chain(&self.temporary)
+            .chain(&self.caches);
         Within::new(roots).charging(self.allowance.clone())
     }
 
@@ -247,8 +250,11 @@ pub const DRIVERS: [&str; 6] = ["overlay", "vfs", "btrfs", "zfs", "aufs", "devma
 /// When the area cannot be listed.
 pub fn drivers_in(area: &Root, allowance: &Allowance) -> io::Result<Vec<String>> {
     let entries = Within::new([area]).charging(allowance.clone()).list(area)?;
-    let directories = entries.iter().filter(|entry| entry.kind == FileKind::Directory);
-    let directories: HashSet<&str> = directories.filter_map(|entry| entry.name.to_str()).collect();
+    let directories: HashSet<&str> = entries
+        .iter()
+        .filter(|entry| entry.kind == FileKind::Directory)
+        .filter_map(|entry| entry.name.to_str())
+        .collect();
     let mut drivers = DRIVERS.to_vec();
     drivers.retain(|driver| {
         ["layers", "images"].iter().any(|kind| directories.contains(&*format!("{driver}-{kind}")))

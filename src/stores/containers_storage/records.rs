@@ -36,7 +36,6 @@ pub struct LayerRecord {
     pub volatile: bool,
 }
 
-/// A record of `images.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageRecord {
     pub id: String,
@@ -50,14 +49,12 @@ pub struct ImageRecord {
     pub layer: Option<String>,
     /// Ids of copies of the top layer for other user namespaces.
     pub mapped_layers: Vec<String>,
-    /// Creation time of the record.
     pub created: Option<Timestamp>,
     /// Keys of big data, with the recorded length in bytes.
     pub big_data: Vec<(String, Option<u64>)>,
 }
 
 impl ImageRecord {
-    /// Ids of the top layer and its copies.
     pub(crate) fn tops(&self) -> impl Iterator<Item = &String> {
         self.layer.iter().chain(&self.mapped_layers)
     }
@@ -73,13 +70,11 @@ pub struct ContainerRecord {
     pub layer: Option<String>,
     /// Data of the engine that created the container, usually JSON.
     pub metadata: Option<String>,
-    /// Creation time of the record.
     pub created: Option<Timestamp>,
     /// The record is from a `volatile-*.json` file, as all records of CRI-O are.
     pub volatile: bool,
 }
 
-/// Content of a record file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parsed<T> {
     /// The valid records, in the order of the file.

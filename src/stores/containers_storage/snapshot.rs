@@ -47,11 +47,9 @@ const MOST_IMAGES: usize = 100_000;
 /// Maximum number of container records, for the same reason.
 const MOST_CONTAINERS: usize = 20_000;
 
-/// Records and directories of a store at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub places: StorePlaces,
-    /// Kinds of records that were read.
     kinds: &'static [RecordKind],
     /// Layers of all record files, each id once.
     pub layers: Vec<LayerRecord>,
@@ -61,7 +59,6 @@ pub struct Snapshot {
     pub listing: DirectoryListing,
     /// Degree to which the records can be trusted.
     pub consistency: Consistency,
-    /// Files that could not be read, and other problems.
     pub findings: Vec<Finding>,
     /// Records that do not count, since another one has the same id.
     pub repeated: Repeated,
@@ -86,12 +83,11 @@ pub struct Repeated {
 }
 
 impl Repeated {
-    /// Kind and id of the object of each record.
     pub(super) fn objects(&self) -> impl Iterator<Item = (RecordKind, &str)> {
         let layers = self.layers.iter().map(|layer| (RecordKind::Layers, layer.id.as_str()));
         let images = self.images.iter().map(|image| (RecordKind::Images, image.id.as_str()));
-        let containers = self.containers.iter();
-        let containers = containers.map(|container| (RecordKind::Containers, container.id.as_str()));
+        let containers =
+            self.containers.iter().map(|container| (RecordKind::Containers, container.id.as_str()));
         layers.chain(images).chain(containers)
     }
 }
@@ -132,7 +128,6 @@ impl WriterPatience {
     pub(super) const SHORT: Self = Self { unlocked: Duration::from_millis(20), locked: Duration::ZERO };
 }
 
-/// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Reads the store's records and lists its directories.
@@ -262,12 +257,14 @@ fn read_under_locks(
             // All files are in memory at the same time, so the limit applies to their sum.
             let mut left = MOST_RECORD_BYTES;
             let within = places.within();
-            let contents = early.record_files().map(|file| {
-                let content = within.read(&file.1, left);
-                left -= content.as_ref().map_or(0, |content| content.len() as u64);
-                (file, content)
-            });
-            let contents: Vec<_> = contents.collect();
+            let contents: Vec<_> = early
+                .record_files()
+                .map(|file| {
+                    let content = within.read(&file.1, left);
+                    left -= content.as_ref().map_or(0, |content| content.len() as u64);
+                    (file, content)
+                })
+                .collect();
             locks.iter().rev().for_each(LockFile::unlock);
             parse_all(&mut early, contents);
             list_again(&mut early);
@@ -459,7 +456,6 @@ impl Snapshot {
         }
     }
 
-    /// Returns the record files of the kinds that are read.
     fn record_files(&self) -> impl Iterator<Item = RecordPath> + use<> {
         let kinds = self.kinds;
         self.places.record_files().into_iter().filter(move |(kind, ..)| kinds.contains(kind))
@@ -627,7 +623,6 @@ fn is_blank(within: &Within, path: &Path) -> bool {
 
 #[cfg(test)]
 impl Snapshot {
-    /// Returns a snapshot with these records.
     pub(super) fn for_tests(
         places: StorePlaces,
         layers: Vec<LayerRecord>,

@@ -114,7 +114,8 @@ impl Store for Graphroot {
             // directory has no stamp that covers both.
             let directories = unit.parts.iter().filter(|part| part.2 == TreeScope::Whole).count();
             let is_covered = self.has_directory[layer] && directories == 1;
-            *self.snapshot.inspection.stamps.get(layer).filter(|_| is_covered)?
+            let stamp = self.snapshot.inspection.stamps.get(layer).filter(|_| is_covered)?.as_ref()?;
+            Some(stamp.0)
         });
         stamps.collect()
     }
@@ -136,11 +137,15 @@ impl Store for Graphroot {
     /// Assigns the symlinks in the overlay driver's directory `l` to their layers. They are counted as bookkeeping, but
     /// each is created and deleted with its layer.
     fn reassigned(&self) -> Vec<Reassigned> {
-        let layers = self.units.iter().enumerate().filter_map(|(position, unit)| match unit.kind {
-            StorageUnit::Layer(layer) => Some((layer, position)),
-            _ => None,
-        });
-        let layers: HashMap<usize, usize> = layers.collect();
+        let layers: HashMap<usize, usize> = self
+            .units
+            .iter()
+            .enumerate()
+            .filter_map(|(position, unit)| match unit.kind {
+                StorageUnit::Layer(layer) => Some((layer, position)),
+                _ => None,
+            })
+            .collect();
         let reassigned = self.snapshot.inspection.short_names.iter().filter_map(|name| {
             let unit = *layers.get(&name.layer)?;
             Some(Reassigned { device: name.device, inode: name.inode, unit })

@@ -39,7 +39,6 @@ pub(crate) const TOOLS: [&str; 7] =
 /// Maximum number of entries in such a directory. A pull creates one for each layer of the image.
 const MOST_ENTRIES: usize = 10_000;
 
-/// The kind of file behind a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Made {
     /// Blobs of a pull, numbered from 1 (`storage/storage_dest.go`).

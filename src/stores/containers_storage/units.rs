@@ -32,11 +32,8 @@ pub enum StorageUnit {
     Layer(usize),
     /// The content (`diff`) of a container's writable layer.
     LayerContent(usize),
-    /// The directory of an image.
     Image(usize),
-    /// The directory of a container.
     Container(usize),
-    /// An object without a record.
     Orphan(Orphan),
     /// Bookkeeping of the store, such as its top directories and lock files.
     Metadata,
@@ -87,13 +84,11 @@ const OTHER_UNITS: usize = 1024;
 
 struct GraphrootSorter<'a> {
     snapshot: &'a Snapshot,
-    /// Position of the area that is being sorted.
     area: usize,
     /// Path of that area.
     root: &'a Path,
     images: HashMap<&'a OsStr, usize>,
     containers: HashMap<&'a OsStr, usize>,
-    /// Ids of containers' layers.
     writable: HashSet<&'a str>,
     units: Vec<GraphrootUnit>,
     /// Positions of units that several directories add to, by area: a unit must be on a single filesystem. Units of
@@ -288,7 +283,6 @@ impl<'a> GraphrootSorter<'a> {
         entries.map(|entry| self.snapshot.layer_at(name_of(&entry.name))).collect()
     }
 
-    /// Sorts the directory that contains a directory for each layer.
     fn layers(&mut self, top: &Path) {
         let layers = self.layers_among(top, |name| name);
         for ((id, entry, path), layer) in self.entries(top).zip(layers) {
@@ -339,8 +333,8 @@ impl<'a> GraphrootSorter<'a> {
         self.metadata(top.clone(), TreeScope::EntryOnly);
         let mut by_number: HashMap<String, usize> = HashMap::new();
         for (name, _, path) in self.entries(&top) {
-            let number = name.strip_prefix("temp-dir-").or_else(|| name.strip_prefix("lock-"));
-            let number = number.unwrap_or(&name);
+            let number =
+                name.strip_prefix("temp-dir-").or_else(|| name.strip_prefix("lock-")).unwrap_or(&name);
             let position = self.units.len();
             self.whole(StorageUnit::Orphan(Orphan::TempDirectory), number, path);
             match by_number.get(number) {

@@ -55,8 +55,8 @@ fn read_root(
     // Without a search for leaks, the records need not be confirmed by a second reading.
     let patience = read::ReadPatience::default();
     let confirm = patience.confirm.filter(|_| request.measure.finds_leaks());
-    let snapshot = read::read(&places, read::ReadPatience { confirm, ..patience }, &request.read_cache);
-    let snapshot = snapshot.map_err(unreadable)?;
+    let snapshot = read::read(&places, read::ReadPatience { confirm, ..patience }, &request.read_cache)
+        .map_err(unreadable)?;
     stores.push(Containerd { units: units::sort(&snapshot), snapshot, origin: config.origin.clone() });
     Ok(true)
 }
@@ -100,8 +100,8 @@ impl Containerds {
     pub(super) fn of(request: &ScanRequest) -> Self {
         let sysroot = &request.sysroot;
         let discovery = config::discover(sysroot, &request.running);
-        let named = request.containerd_roots.iter().map(|root| discovery.named(sysroot, root));
-        let named: Vec<_> = named.collect();
+        let named: Vec<_> =
+            request.containerd_roots.iter().map(|root| discovery.named(sysroot, root)).collect();
         let found = discovery.roots.iter().filter(|config| {
             // A root that cannot be examined may exist.
             config.places(sysroot).is_ok_and(|places| is_root(&places.root).unwrap_or(true))

@@ -20,14 +20,11 @@ pub struct ReadStores {
     pub(in crate::stores) findings: Vec<Finding>,
     /// Configured paths, whether or not they contain a store.
     pub(in crate::stores) looked: Vec<PathBuf>,
-    /// Error of the first store that could not be read.
     pub(in crate::stores) unreadable: Option<ScanError>,
     /// Stores that take images from others, but were not requested or could not be read.
     pub(in crate::stores) borrowers: Vec<Borrower>,
     pub(in crate::stores) unread_configs: Vec<UnreadConfig>,
-    /// Additional layer stores.
     pub(in crate::stores) layer_stores: Vec<PathBuf>,
-    /// Beginning of the reading.
     pub(in crate::stores) started: Instant,
 }
 
@@ -51,7 +48,6 @@ impl ReadStores {
         self.editable.push(editable);
     }
 
-    /// Adds the stores of another kind.
     pub(in crate::stores) fn with(mut self, other: Self) -> Self {
         self.readings.extend(other.readings);
         self.editable.extend(other.editable);

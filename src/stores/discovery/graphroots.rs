@@ -28,12 +28,9 @@ struct Graphroots {
     stores: Vec<Graphroot>,
     /// Stores that were not requested but use images of the requested ones; only their records are read.
     others: Vec<Graphroot>,
-    /// Artifact stores beside the images.
     artifacts: Vec<Artifacts>,
     pins: Arc<[Pin]>,
-    /// Stores that could not be read.
     unread: Vec<Unread>,
-    /// Configured directories in which the tools leave temporary files.
     temporary: Vec<PathBuf>,
     /// Limits for reading all stores of other users together.
     allowance: Allowance,
@@ -79,14 +76,16 @@ pub(crate) fn find(request: &ScanRequest) -> Result<ReadStores, ScanError> {
         temporary,
         unread: unread_configs,
     } = discovery;
-    let reported = request.running.stores.iter().filter(|store| store.kind == StoreKind::ContainersStorage);
-    let reported = reported.filter_map(|store| {
-        Some(Pin {
-            pattern: store.sandbox_image.clone()?,
-            origin: store.origin.clone(),
-            is_of_sandboxes: true,
-        })
-    });
+    let reported =
+        request.running.stores.iter().filter(|store| store.kind == StoreKind::ContainersStorage).filter_map(
+            |store| {
+                Some(Pin {
+                    pattern: store.sandbox_image.clone()?,
+                    origin: store.origin.clone(),
+                    is_of_sandboxes: true,
+                })
+            },
+        );
     let pins = pins.into_iter().chain(reported).collect();
     let allowance = Allowance::limited(allowance::OF_OTHER_USERS);
     let mut graphroots = Graphroots { pins, temporary, allowance, ..Graphroots::default() };
@@ -194,8 +193,8 @@ pub fn outside(request: &ScanRequest, places: &StorePlaces) -> OutsideNeeds {
     let others = found
         .others
         .into_iter()
-        .filter(|other| !found.stores.iter().any(|store| store.graphroot == other.graphroot));
-    let others = others.collect();
+        .filter(|other| !found.stores.iter().any(|store| store.graphroot == other.graphroot))
+        .collect();
     // The store itself comes first, with the directories that were read: it owns a shared imagestore.
     let this = StoreConfig {
         graphroot: places.graphroot.to_path_buf(),

@@ -197,8 +197,11 @@ mod tests {
         std::fs::write(node.path().join(CONFIG), config).unwrap();
         for (root, message) in [("/data/c", "its own"), ("/elsewhere", "a copied root uses the system's")] {
             let request = ScanRequest { containerd_roots: vec![root.into()], ..request(node.path()) };
-            let found = sandbox_images(&request, &Kubelet::default()).unwrap().into_iter();
-            let found: Vec<_> = found.map(|image| image.reference).collect();
+            let found: Vec<_> = sandbox_images(&request, &Kubelet::default())
+                .unwrap()
+                .into_iter()
+                .map(|image| image.reference)
+                .collect();
             assert_eq!(found, ["reg.local/pause:1"], "{message}");
         }
         let request = ScanRequest { graphroots: vec!["/g".into()], ..request(node.path()) };

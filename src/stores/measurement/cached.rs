@@ -8,7 +8,6 @@ use crate::disk::size_cache::{CachedSize, SizeCache, StoreSizes};
 use crate::disk::{Extents, Fingerprint, Measured};
 use crate::model::StoreId;
 
-/// Measurements that the filesystems of a scan require.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeasurementNeeds {
     pub(crate) extents: Extents,
@@ -19,9 +18,7 @@ pub(crate) struct MeasurementNeeds {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CachedUnit {
     pub(super) slot: usize,
-    /// Position of its store.
     pub(super) store: usize,
-    /// Fingerprint of the layer and its record.
     pub(super) key: Fingerprint,
     /// Its stamp, if it was already taken.
     pub(super) stamp: Option<Fingerprint>,
@@ -81,7 +78,6 @@ impl CachedSizes {
         self.layers.get(&slot).map(|layer| layer.stamp)
     }
 
-    /// Drops everything that refers to slots.
     pub(super) fn forget(&mut self) {
         self.layers.clear();
         self.differing.clear();
@@ -106,8 +102,9 @@ impl CachedSizes {
         layers.reserve(subjects.len());
         for CachedUnit { slot, store, key, stamp } in subjects.iter().copied() {
             let Some(stamp) = stamp.or_else(|| stamps.get(&slot).copied()) else { continue };
-            let earlier = known[store].filter(|_| !distrusted.contains(&store));
-            let earlier = earlier.and_then(|sizes| sizes.layers.get(&key));
+            let earlier = known[store]
+                .filter(|_| !distrusted.contains(&store))
+                .and_then(|sizes| sizes.layers.get(&key));
             let usable_size =
                 earlier.filter(|size| size.is_usable(stamp, wanted.extents, wanted.inode_chunks));
             usable.extend(usable_size.map(|size| (slot, size)));
@@ -183,7 +180,6 @@ impl CachedSizes {
         found
     }
 
-    /// Returns the slots whose size was taken from an earlier scan.
     pub(super) fn taken(&self) -> impl Iterator<Item = usize> {
         let taken = self.layers.iter().filter(|(_, layer)| matches!(layer.state, SizeState::FromCache(_)));
         taken.map(|(slot, _)| *slot)
@@ -220,14 +216,16 @@ impl CachedSizes {
             if is_same {
                 return (store, None);
             }
-            let layers = layers.into_iter().filter_map(|(key, new)| {
-                let size = match new {
-                    Some(size) => *size,
-                    None => before?.layers.get(&key).cloned()?,
-                };
-                Some((key, size))
-            });
-            let layers = layers.collect();
+            let layers = layers
+                .into_iter()
+                .filter_map(|(key, new)| {
+                    let size = match new {
+                        Some(size) => *size,
+                        None => before?.layers.get(&key).cloned()?,
+                    };
+                    Some((key, size))
+                })
+                .collect();
             (store, Some(StoreSizes { layers }))
         });
         Some(changed.collect())

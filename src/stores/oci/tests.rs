@@ -8,11 +8,16 @@ use super::*;
 #[test]
 fn indexes_and_manifests_are_parsed() {
     let index = br#"{"manifests":[{"digest":"sha256:a","size":7,"platform":{"os":"linux","architecture":"arm64"}},{"x":1}]}"#;
-    let child = Descriptor { digest: "sha256:a".into(), size: Some(7), platform: Some("linux/arm64".into()) };
+    let child = Descriptor {
+        digest: "sha256:a".into(),
+        size: Some(7),
+        platform: Some("linux/arm64".into()),
+        ..Descriptor::default()
+    };
     assert_eq!(parse(index), Some(Document::Index(vec![child])));
     let plain = br#"{"config":{"digest":"c","size":10},"layers":[{"digest":"layer","size":10}]}"#;
     fn blob(digest: &str) -> Descriptor {
-        Descriptor { digest: digest.into(), size: Some(10), platform: None }
+        Descriptor { digest: digest.into(), size: Some(10), ..Descriptor::default() }
     }
     let expected = Document::Manifest { config: Some(blob("c")), layers: vec![blob("layer")] };
     assert_eq!(parse(plain), Some(expected));
@@ -58,7 +63,7 @@ fn fixtures_are_read_the_same_both_ways() {
 #[test]
 fn invalid_documents_are_read_field_by_field() {
     fn blob(digest: &str, size: Option<u64>) -> Descriptor {
-        Descriptor { digest: digest.into(), size, platform: None }
+        Descriptor { digest: digest.into(), size, ..Descriptor::default() }
     }
     fn manifest(config: &Value, layer: &Value) -> Value {
         json!({"schemaVersion": 2, "config": config, "layers": [layer]})
@@ -66,7 +71,7 @@ fn invalid_documents_are_read_field_by_field() {
     let digest = format!("sha256:{}", "ab".repeat(32));
     let other = format!("sha256:{}", "cd".repeat(32));
     let good = json!({"mediaType": "application/octet-stream", "digest": other, "size": 2});
-    let layers = vec![blob(&other, Some(2))];
+    let layers = vec![Descriptor { media_type: "application/octet-stream".into(), ..blob(&other, Some(2)) }];
     let docker = "application/vnd.docker.container.image.v1+json";
     for (config, expected) in [
         (json!({"mediaType": docker, "digest": digest, "size": 7}), blob(&digest, Some(7))),
@@ -92,6 +97,8 @@ fn invalid_documents_are_read_field_by_field() {
         (json!({"mediaType": docker, "digest": "../../etc", "size": 7}), blob("../../etc", Some(7))),
     ] {
         let document = manifest(&config, &good);
+        let media_type = config["mediaType"].as_str().unwrap_or_default().to_owned();
+        let expected = Descriptor { media_type, ..expected };
         let expected = Some(Document::Manifest { config: Some(expected), layers: layers.clone() });
         assert_eq!(parse(document.to_string().as_bytes()), expected, "{config}");
         // One invalid entry of an index does not prevent the others from being read.

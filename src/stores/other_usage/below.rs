@@ -19,18 +19,15 @@ use crate::stores::measurement::Shares;
 use crate::sys::mounts::{self, Mount};
 use crate::sys::quiet::{self, Within};
 
-/// Use of a directory.
 #[derive(Clone, Debug)]
 pub struct BytesBelow {
     /// Inventory of the scan, with only those bytes that are in the directory.
     pub inventory: Inventory,
     pub refs: Refs,
     pub outside: Vec<OutsideUse>,
-    /// Errors of the measurement.
     pub findings: Vec<Finding>,
 }
 
-/// Use outside the stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutsideUse {
     pub kind: OtherUserKind,
@@ -88,12 +85,10 @@ pub fn below(scan: &Scan, known: &OtherUsageRequest, located: &Located, progress
 
 /// Trees to walk. The first units are the nodes of the inventory, the others are uses outside the stores.
 struct WalkPlan<'a> {
-    /// Path that is measured.
     target: &'a Path,
     /// Roots of the stores, then others.
     roots: Vec<PathBuf>,
     trees: Vec<Tree<'static>>,
-    /// Roots that are counted by trees of their own.
     apart: Vec<usize>,
     outside: Vec<OutsideUse>,
     nodes: usize,
@@ -179,8 +174,10 @@ impl<'a> WalkPlan<'a> {
         findings: &mut Vec<Finding>,
     ) {
         places.retain(|place| !place.is_store && !self.is_in_store(&place.path));
-        let around = places.iter().filter(|place| self.target.starts_with(&place.path));
-        let around = around.max_by_key(|place| place.path.components().count());
+        let around = places
+            .iter()
+            .filter(|place| self.target.starts_with(&place.path))
+            .max_by_key(|place| place.path.components().count());
         let (kind, holder) =
             around.map_or((OtherUserKind::Directory, None), |place| (place.kind, place.holder.clone()));
         let user = OutsideUse { kind, path: located.path.clone(), holder, bytes: 0, inodes: 0 };
@@ -188,8 +185,10 @@ impl<'a> WalkPlan<'a> {
         let named: HashSet<_> = places.iter().map(|place| place.path.clone()).collect();
         let temporary: HashSet<_> =
             self.store_entries.iter().filter_map(|store_entry| store_entry.parent()).collect();
-        let unnamed = temporary.into_iter().filter(|path| !named.contains(*path) && !self.is_in_store(path));
-        let unnamed = unnamed.map(|path| (OtherUserKind::VarTmp, path.to_path_buf(), None));
+        let unnamed = temporary
+            .into_iter()
+            .filter(|path| !named.contains(*path) && !self.is_in_store(path))
+            .map(|path| (OtherUserKind::VarTmp, path.to_path_buf(), None));
         let places = places.into_iter().map(|place| (place.kind, place.path, place.holder));
         let mut inside: Vec<_> = places.chain(unnamed).filter(|(_, path, _)| path != self.target).collect();
         let mut are_here =
@@ -328,8 +327,8 @@ pub(super) fn unread<'m>(
     let more = errors.clone().count().saturating_sub(MOST);
     let more =
         (more > 0).then(|| Finding::incomplete(top, format!("{more} more could not be read; {consequence}")));
-    let listed = errors.take(MOST);
-    let listed = listed
+    let listed = errors
+        .take(MOST)
         .map(move |error| Finding::incomplete(&error.path, format!("{}; {consequence}", error.message)));
     listed.chain(more)
 }

@@ -20,7 +20,6 @@ const LEAST: u64 = 1 << 20;
 /// Inverse of the minimum share of the inodes of the filesystem in a directory that is named for them.
 const MANY_INODES: u64 = 10;
 
-/// Returns the large directories of all stores.
 pub(super) fn directories(scan: &Scan, threads: usize) -> Vec<LargeDirectory> {
     let large = scan.inventory.nodes.iter().filter(|node| {
         let Filesystem { used_bytes, inodes, .. } = scan.inventory[node.filesystem];
@@ -48,12 +47,10 @@ pub(super) fn unread_store(scan: &Scan, file: &Path) -> Option<(PathBuf, StoreKi
     file.ancestors().skip(1).find_map(|path| Some((path.to_path_buf(), store_at(scan, path)?)))
 }
 
-/// Returns the kind of the store at the path, on the system of the scan.
 pub(super) fn store_at(scan: &Scan, path: &Path) -> Option<StoreKind> {
     scan.sysroot.open(&scan.sysroot.display(path)).ok().as_ref().and_then(store_kind)
 }
 
-/// Returns the kind of the store that a directory is.
 fn store_kind(directory: &Root) -> Option<StoreKind> {
     let allowance = Allowance::limited(allowance::OF_OTHER_USERS);
     if drivers_in(directory, &allowance).is_ok_and(|drivers| !drivers.is_empty()) {
@@ -66,26 +63,7 @@ fn store_kind(directory: &Root) -> Option<StoreKind> {
 /// directories that are large enough to be named are measured.
 pub(super) fn volumes(scan: &Scan, large: &[LargeDirectory], threads: usize) -> Vec<VolumeUse> {
     let inventory = &scan.inventory;
-    let mut volumes = Vec::new();
-    for directory in
-        large.iter().filter(|directory| directory.path.file_name().is_some_and(|name| name == "volumes"))
-    {
-        let known = inventory.volumes.get(&directory.store);
-        for (path, size) in measured(scan, &directory.path, threads) {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let of_name = known.and_then(|known| known.iter().find(|volume| volume.name == name));
-            volumes.push(VolumeUse {
-                store: directory.store,
-                filesystem: directory.filesystem,
-                containers: of_name.map(|volume| volume.containers.clone()),
-                name,
-                path,
-                bytes: size.bytes,
-                inodes: size.inodes,
-                of: None,
-            });
-        }
-    }
+    let mut volumes = of_podman(scan, |path| large.iter().any(|directory| directory.path == path), threads);
     for (position, container) in inventory.containers.iter().enumerate() {
         let nodes = container.holds.iter().map(|node| &inventory[*node]);
         let own = nodes.filter(|node| {
@@ -111,6 +89,44 @@ pub(super) fn volumes(scan: &Scan, large: &[LargeDirectory], threads: usize) -> 
     volumes
 }
 
+/// Returns the volumes of podman with at least [`LEAST`] bytes, the largest first.
+#[must_use]
+pub fn podman_volumes(scan: &Scan, threads: usize) -> Vec<VolumeUse> {
+    let mut volumes = of_podman(scan, |_| true, threads);
+    volumes.retain(|volume| volume.bytes >= LEAST);
+    volumes.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
+    volumes
+}
+
+/// Returns the volumes in the directories of volumes that are `wanted`.
+fn of_podman(scan: &Scan, wanted: impl Fn(&Path) -> bool, threads: usize) -> Vec<VolumeUse> {
+    let inventory = &scan.inventory;
+    let directories = inventory.nodes.iter().filter(|node| {
+        node.kind == NodeKind::Other
+            && node.path.file_name().is_some_and(|name| name == "volumes")
+            && wanted(&node.path)
+    });
+    let mut volumes = Vec::new();
+    for directory in directories {
+        let known = inventory.volumes.get(&directory.store);
+        for (path, size) in measured(scan, &directory.path, threads) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let of_name = known.and_then(|known| known.iter().find(|volume| volume.name == name));
+            volumes.push(VolumeUse {
+                store: directory.store,
+                filesystem: directory.filesystem,
+                containers: of_name.map(|volume| volume.containers.clone()),
+                name,
+                path,
+                bytes: size.bytes,
+                inodes: size.inodes,
+                of: None,
+            });
+        }
+    }
+    volumes
+}
+
 /// Returns the entries of a directory with their sizes.
 fn measured(scan: &Scan, directory: &Path, threads: usize) -> Vec<(PathBuf, BytesAndInodes)> {
     let root = scan.sysroot.open(&scan.sysroot.display(directory)).ok();
@@ -125,8 +141,10 @@ fn largest(directory: &Root, threads: usize) -> Option<(PathBuf, u64)> {
 fn entries(directory: &Root, threads: usize) -> Vec<(PathBuf, BytesAndInodes)> {
     let within = Within::new([directory]);
     let Ok(entries) = within.list(directory) else { return Vec::new() };
-    let trees = entries.iter().enumerate();
-    let trees = trees.map(|(unit, entry)| tree(0, Path::new(&entry.name).into(), unit, TreeScope::Whole));
+    let trees = entries
+        .iter()
+        .enumerate()
+        .map(|(unit, entry)| tree(0, Path::new(&entry.name).into(), unit, TreeScope::Whole));
     let options = WalkOptions { threads, extents: Extents::Off, within, ..WalkOptions::default() };
     let measured = walk(&[directory.to_path_buf()], &trees.collect::<Vec<_>>(), &options);
     let sizes = by_unit(&measured, entries.len());

@@ -1,5 +1,5 @@
 //! Other users of the stores' filesystems: logs, the journal, volumes of pods, temporary files, and everything else
-//! by its top-level directory, or by the entry that contains nearly all of that. Read-only; never crosses a mount.
+//! by its top-level directory, or by the things in that ([`things`]). Read-only; never crosses a mount.
 //!
 //! The scan has measured the stores, so they are left out here. Files with hard links or shared extents both in a
 //! store and outside count only with the store: no byte counts twice.
@@ -7,9 +7,10 @@
 mod below;
 mod big;
 mod large;
-mod narrow;
+mod paths;
 mod places;
 mod sizes;
+mod things;
 mod types;
 
 use std::collections::HashMap;
@@ -24,6 +25,8 @@ use crate::sys::mounts::{self, Location, Mount};
 use crate::sys::quiet;
 
 pub use below::{BytesBelow, OutsideUse, below};
+pub use large::podman_volumes;
+pub use paths::{LargePath, LargePathKind, largest_paths};
 pub use places::filesystem_of;
 use sizes::{by_unit, tree};
 use types::KnownUse;
@@ -37,20 +40,17 @@ const SMALL: u64 = 200;
 /// Minimum bytes of a named file.
 const LEAST: u64 = 1 << 20;
 
-/// Unit of the walk.
 #[derive(Clone, Debug)]
 struct UserTree {
     kind: OtherUserKind,
     /// Top path of the user: units of the same user have the same one.
     user: PathBuf,
-    /// Pod that the unit belongs to.
     pod: Option<String>,
     path: PathBuf,
     /// Owner, if the kind does not imply it.
     holder: Option<String>,
 }
 
-/// Measures the other users of the scanned filesystems.
 #[must_use]
 pub fn measure(scan: &Scan, known: &OtherUsageRequest, progress: &Progress) -> OtherUsers {
     let mut all = OtherUsers::default();
@@ -92,8 +92,8 @@ fn leave_unread_stores_out(scan: &Scan, places: &[KnownUse], all: &mut OtherUser
         if user.path == store {
             all.other_users[position].kind = OtherUserKind::Store(kind);
         } else {
-            let (size, _) = narrow::measure(scan, &store, &apart);
-            narrow::divide(position, store, size, OtherUserKind::Store(kind), all);
+            let size = things::measure(scan, &store, &apart);
+            things::divide(position, store, size, OtherUserKind::Store(kind), all);
         }
     }
 }
@@ -134,9 +134,7 @@ fn of_filesystem(
     let mut units: Vec<UserTree> = Vec::new();
     let mut trees = Vec::new();
     let earlier_findings = all.findings.len();
-    let is_wanted = known
-        .most_inodes
-        .is_none_or(|most| inodes_outside(scan, filesystem_ix).is_some_and(|inodes| inodes <= most));
+    let is_wanted = measures_everything(scan, filesystem_ix, known);
     let is_in_store = places::are_of_stores(&mounts, places, &mount);
     let location = mounts::location(&mounts, &mount);
     if is_wanted && !is_in_store {
@@ -181,7 +179,7 @@ fn of_filesystem(
     let sizes = by_unit(&measured, units.len());
     gather(filesystem_ix, units, &sizes, all);
     let apart = places::identities(roots[1..].iter().map(PathBuf::as_path));
-    narrow::narrow(scan, (filesystem_ix, facts), &tops, &apart, all);
+    things::divide_users(scan, (filesystem_ix, facts), &tops, &apart, all);
 }
 
 /// Returns mount points on directories of a filesystem, which hide the files in these directories. Disks come first,
@@ -203,6 +201,12 @@ fn covering(mounts: &[Mount], top: &Location) -> Vec<PathBuf> {
     });
     over.dedup_by_key(|mount| &mount.mount_point);
     over.into_iter().map(|mount| mount.mount_point.clone()).collect()
+}
+
+/// Returns true if every directory of a filesystem outside the stores is measured.
+fn measures_everything(scan: &Scan, filesystem_ix: FilesystemIx, known: &OtherUsageRequest) -> bool {
+    let Some(most) = known.most_inodes else { return true };
+    inodes_outside(scan, filesystem_ix).is_some_and(|inodes| inodes <= most)
 }
 
 /// Returns the number of used inodes of a filesystem outside the stores; `None` if it has no fixed number of
@@ -251,7 +255,8 @@ fn gather(filesystem: FilesystemIx, units: Vec<UserTree>, sizes: &[BytesAndInode
     for (unit, size) in units.into_iter().zip(sizes) {
         if let Some(pod) = unit.pod {
             let (kind, path) = (unit.kind, unit.path);
-            all.pods.push(PodShare { kind, filesystem, pod, path, bytes: size.bytes, is_gone: None });
+            let BytesAndInodes { bytes, inodes } = *size;
+            all.pods.push(PodShare { kind, filesystem, pod, path, bytes, inodes, is_gone: None });
         }
         let next = all.other_users.len();
         let position = *sums.entry((unit.kind, unit.user.clone())).or_insert(next);
@@ -272,7 +277,6 @@ fn gather(filesystem: FilesystemIx, units: Vec<UserTree>, sizes: &[BytesAndInode
     }
 }
 
-/// Adds the deleted files on filesystems of the scan that processes hold open.
 fn add_deleted_files(scan: &Scan, all: &mut OtherUsers) {
     let DeletedFiles { files, unknown } = deleted::files().unwrap_or_else(|error| {
         let message = format!("cannot find deleted files that are held open: {error}");
@@ -293,7 +297,6 @@ fn add_deleted_files(scan: &Scan, all: &mut OtherUsers) {
     }));
 }
 
-/// Returns the filesystem of the scan that contains the bytes of a deleted file.
 fn holder_of(scan: &Scan, file: &DeletedFile) -> Option<FilesystemIx> {
     match &file.backing {
         Some(Backing::Upper(upper)) if Path::new(upper).is_absolute() => {
@@ -311,14 +314,12 @@ fn holder_of(scan: &Scan, file: &DeletedFile) -> Option<FilesystemIx> {
     }
 }
 
-/// Returns the filesystem whose block device is `source`.
 fn with_source(scan: &Scan, source: &str) -> Option<FilesystemIx> {
     let is_device = source.starts_with("/dev/");
     let position = scan.inventory.filesystems.iter().position(|facts| is_device && facts.device == source);
     position.map(FilesystemIx::from)
 }
 
-/// Returns the filesystem with this `st_dev`.
 fn with_number(scan: &Scan, number: u64) -> Option<FilesystemIx> {
     let position = scan
         .inventory

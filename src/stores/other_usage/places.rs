@@ -13,7 +13,6 @@ use crate::sys::mounts::{self, Location, Mount};
 use crate::sys::sysroot::Sysroot;
 use crate::sys::{quiet, root};
 
-/// Description of an additional layer store.
 const LAYER_STORE: &str = "additional layer store";
 
 /// Returns the directories of known use, and those of the stores. A place inside another one of the same use appears
@@ -96,7 +95,6 @@ pub(super) fn find(scan: &Scan, known: &OtherUsageRequest, findings: &mut Vec<Fi
 /// Device and inode numbers of directories that are counted for themselves.
 pub(super) type Apart = HashSet<(u64, u64)>;
 
-/// Returns the directories that are counted for themselves.
 pub(super) fn apart(places: &[KnownUse]) -> Apart {
     // A place on a filesystem that may not answer has none.
     identities(places.iter().filter(|place| place.filesystem.is_some()).map(|place| &*place.path))
@@ -141,7 +139,6 @@ pub(super) fn are_of_stores(mounts: &[Mount], places: &[KnownUse], directory: &P
     })
 }
 
-/// Returns the filesystem of the scan that contains a path, if there is one.
 #[must_use]
 pub fn filesystem_of(scan: &Scan, path: &Path) -> Option<FilesystemIx> {
     let (facts, _) = filesystem::of(path).ok()?;
@@ -156,7 +153,6 @@ pub fn filesystem_of(scan: &Scan, path: &Path) -> Option<FilesystemIx> {
     same.map(FilesystemIx::from)
 }
 
-/// Returns the `st_dev` of a path.
 fn number_of(path: &Path) -> Option<u64> {
     quiet::facts(path).ok().map(|facts| facts.device)
 }
@@ -171,7 +167,6 @@ pub(super) fn pod_name(directory: &OsStr) -> String {
     }
 }
 
-/// Returns the kind of an entry in the top directory of a filesystem.
 pub(super) fn kind_on_top(entry: &quiet::DirectoryEntry) -> OtherUserKind {
     let is_swap = ["swapfile", "swap.img", "swap"].iter().any(|name| entry.name == *name);
     if entry.kind == quiet::FileKind::File && is_swap {

@@ -40,7 +40,7 @@ fn pods_are_named_by_log_directories() {
     }
     fn pod(kind: OtherUserKind, name: &str, path: &str) -> PodShare {
         let filesystem = FilesystemIx::from(0);
-        PodShare { kind, filesystem, pod: name.into(), path: path.into(), bytes: 1, is_gone: None }
+        PodShare { kind, filesystem, pod: name.into(), path: path.into(), bytes: 1, inodes: 1, is_gone: None }
     }
     let mut pods = [
         pod(OtherUserKind::PodLogs, "shop/cart-0", "/var/log/pods/shop_cart-0_1111-22"),

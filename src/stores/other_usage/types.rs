@@ -8,20 +8,16 @@ use crate::model::space::BytesAndInodes;
 use crate::model::{ContainerIx, FilesystemIx, Finding, StoreIx, StoreKind};
 use crate::node::places::KubeletPlaces;
 
-/// Kind of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OtherUserKind {
     PodLogs,
-    /// The journal of systemd.
     Journal,
     Logs,
     /// Files of the kubelet for pods: volumes on this disk, files of plugins.
     KubeletVolumes,
     /// Temporary files that outlive a reboot.
     VarTmp,
-    /// Records of this program.
     Layersweep,
-    /// Core dumps of programs and of the kernel.
     CoreDumps,
     Swap,
     /// Files of a snapshotter that runs beside containerd.
@@ -30,18 +26,16 @@ pub enum OtherUserKind {
     Store(StoreKind),
     /// Deleted files that a process holds open.
     DeletedOpen,
-    /// Anything else, by its top-level directory, or by the entry that contains nearly all of that.
+    /// Anything else, by its top-level directory, or by the things in that.
     Directory,
 }
 
 impl OtherUserKind {
-    /// Returns true if each entry of such a place belongs to one pod.
     pub(super) fn is_by_pod(self) -> bool {
         matches!(self, Self::PodLogs | Self::KubeletVolumes)
     }
 }
 
-/// A user of a filesystem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherUser {
     pub kind: OtherUserKind,
@@ -62,7 +56,6 @@ impl OtherUser {
     }
 }
 
-/// Use of a kind by one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodShare {
     /// [`OtherUserKind::PodLogs`] or [`OtherUserKind::KubeletVolumes`].
@@ -74,11 +67,12 @@ pub struct PodShare {
     pub path: PathBuf,
     /// Allocated bytes, included in those of the kind.
     pub bytes: u64,
+    /// Number of files and directories, included in that of the kind.
+    pub inodes: u64,
     /// True if no sandbox of the pod exists and nothing is mounted below the directory; `None` if this is unknown.
     pub is_gone: Option<bool>,
 }
 
-/// All other users of the scanned filesystems.
 #[derive(Clone, Debug, Default)]
 pub struct OtherUsers {
     /// Users by filesystem and kind. The kinds [`OtherUserKind::Directory`] and [`OtherUserKind::DeletedOpen`] may
@@ -107,7 +101,6 @@ pub struct OtherUsers {
     pub seen_whole: Vec<SeenWhole>,
     /// Directories that could not be read, and mounts that were not entered.
     pub findings: Vec<Finding>,
-    /// Number of inodes examined.
     pub inodes: u64,
 }
 
@@ -136,20 +129,17 @@ pub struct LargeDirectory {
     pub unread_store: Option<StoreKind>,
 }
 
-/// Packages that a package manager keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackageCache {
     pub filesystem: FilesystemIx,
     /// Path on this system.
     pub path: PathBuf,
-    /// Command of the package manager that deletes them.
     pub command: &'static str,
     /// Allocated bytes of the packages.
     pub bytes: u64,
     pub inodes: u64,
 }
 
-/// Bytes of a volume in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeUse {
     pub store: StoreIx,
@@ -176,7 +166,6 @@ pub struct SeenWhole {
     pub mount_points: Vec<PathBuf>,
 }
 
-/// Settings of the measurement.
 #[derive(Clone, Debug, Default)]
 pub struct OtherUsageRequest {
     /// State directory of this program, as a path inside the sysroot.
@@ -198,23 +187,17 @@ pub struct BigFile {
     pub bytes: u64,
     /// The pod that it belongs to, `<namespace>/<name>`.
     pub pod: Option<String>,
-    /// The container of that pod.
     pub container: Option<String>,
-    /// Time of the last modification.
     pub modified: Option<Timestamp>,
-    /// Uid of the owner.
     pub owner: u32,
-    /// Number of hard links.
     pub links: u64,
 }
 
-/// A place with a known use.
 #[derive(Clone, Debug)]
 pub(super) struct KnownUse {
     pub(super) kind: OtherUserKind,
     /// Path on this system, without symlinks.
     pub(super) path: PathBuf,
-    /// Filesystem, if it is one of the scan's.
     pub(super) filesystem: Option<FilesystemIx>,
     /// True for a store, which the scan has measured.
     pub(super) is_store: bool,

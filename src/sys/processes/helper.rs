@@ -23,7 +23,6 @@ pub const ARGUMENT: &str = "__read-processes";
 /// Timeout for the complete answer.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Maximum size of a record.
 const MAX_BYTES: usize = 64 << 20;
 
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -34,7 +33,6 @@ const MEMORY: Duration = Duration::from_secs(60);
 /// Patience for the next answer, and the time of the first missing one.
 static PATIENCE: Mutex<Option<(Instant, ReadPatience)>> = Mutex::new(None);
 
-/// Returns the patience that earlier answers have left.
 fn patience() -> ReadPatience {
     let patience = PATIENCE.lock().unwrap_or_else(PoisonError::into_inner);
     let recent = patience.as_ref().filter(|(since, _)| since.elapsed() < MEMORY);

@@ -98,7 +98,6 @@ pub(crate) fn sees_all(proc: &Path) -> bool {
         && fs::read(proc.join("1/status")).is_ok()
 }
 
-/// Directory of a process in `/proc`.
 #[derive(Clone)]
 struct ProcessDirectory {
     id: u32,
@@ -136,7 +135,6 @@ enum View {
     Stuck(u32),
 }
 
-/// Processes that see a view.
 #[derive(Default)]
 struct Seers {
     pids: Vec<u32>,
@@ -463,10 +461,13 @@ impl<'a> Reader<'a> {
     /// program file must therefore have the name too, and all its user ids must be root's.
     fn containerds(&mut self, found: &[ProcessDirectory], emit: &mut Emit<'_>) -> io::Result<()> {
         let root = Who { is_privileged: true, uids: vec![only(0)] };
-        let named = found.iter().filter(|process| {
-            process.who == root && process.is_of_our_users && CONTAINERDS.contains(&&*process.name(None))
-        });
-        let named: Vec<_> = named.cloned().collect();
+        let named: Vec<_> = found
+            .iter()
+            .filter(|process| {
+                process.who == root && process.is_of_our_users && CONTAINERDS.contains(&&*process.name(None))
+            })
+            .cloned()
+            .collect();
         let namespaces = ["self", "1"].map(|id| self.proc.join(id).join("ns/mnt"));
         let mut answers = self.ask(named.clone(), emit, move |process, _| {
             let namespace = fs::read_link(process.place.join("ns/mnt")).ok()?;
@@ -591,7 +592,7 @@ impl<'a> Reader<'a> {
         let mut seen = HashSet::new();
         for process in found {
             let deleted = answers.remove(&process.id).and_then(Result::ok);
-            for Deleted { identity, record, path } in deleted.into_iter().flatten() {
+            for OpenDeleted { identity, record, path } in deleted.into_iter().flatten() {
                 if seen.insert(identity) {
                     emit(record, &path)?;
                 }
@@ -601,14 +602,13 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A deleted file that is open.
-struct Deleted {
+struct OpenDeleted {
     identity: (u64, u64),
     record: ProcRecord,
     path: Vec<u8>,
 }
 
-fn deleted_of(process: &ProcessDirectory, locals: &HashMap<u64, Local>, pulse: &Pulse) -> Vec<Deleted> {
+fn deleted_of(process: &ProcessDirectory, locals: &HashMap<u64, Local>, pulse: &Pulse) -> Vec<OpenDeleted> {
     // The process may end at any moment.
     let Ok(open) = fs::read_dir(process.place.join("fd")) else { return Vec::new() };
     let deleted = open.flatten().take(MAX_FILES).filter_map(|file| {
@@ -639,7 +639,7 @@ fn deleted_of(process: &ProcessDirectory, locals: &HashMap<u64, Local>, pulse: &
             bytes: u64::try_from(facts.st_blocks).unwrap_or(0).saturating_mul(512),
             backing,
         };
-        Some(Deleted { identity: (facts.st_dev, facts.st_ino), record, path: path.to_vec() })
+        Some(OpenDeleted { identity: (facts.st_dev, facts.st_ino), record, path: path.to_vec() })
     });
     deleted.collect()
 }

@@ -8,18 +8,15 @@ use serde::{Deserialize, Serialize};
 use super::super::patience::Unanswered;
 use super::super::root::{DirectoryChain, Who};
 
-/// Facts to read about processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessFacts {
     /// Mounts that concern the directories of `ways`.
     pub(crate) mounts: bool,
     /// Only users who can reach one of these directories matter; `None`: all users do.
     pub(crate) ways: Option<Vec<DirectoryChain>>,
-    /// Open files.
     pub(crate) files: bool,
     /// Deleted files that are open, with their sizes.
     pub(crate) deleted: bool,
-    /// Arguments of kubelets.
     pub(crate) arguments: bool,
     /// Only the arguments of containerds, and of programs that start one.
     pub(crate) containerds: bool,
@@ -83,7 +80,6 @@ pub(crate) enum ProcRecord {
     End,
 }
 
-/// Reason why the open files of a process are unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Hiding {
     /// The kernel does not show them to this process.

@@ -48,13 +48,11 @@ impl fmt::Display for Symlink {
 
 impl std::error::Error for Symlink {}
 
-/// Returns whether reading was refused because of a symlink.
 #[must_use]
 pub fn is_symlink(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Symlink>())
 }
 
-/// Returns whether nothing exists at the path.
 #[must_use]
 pub fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
@@ -91,12 +89,10 @@ impl Within {
         Self { allowance, ..self }
     }
 
-    /// Adds the directories of `other`.
     pub fn extend(&mut self, other: Self) {
         self.roots.extend(other.roots);
     }
 
-    /// Returns whether a path is in one of the directories.
     #[must_use]
     pub fn covers(&self, path: &Path) -> bool {
         self.root_of(path).is_some()

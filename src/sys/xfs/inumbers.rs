@@ -14,7 +14,7 @@ const BATCH: usize = 256;
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Header {
+struct InumbersHeader {
     ino: u64,
     flags: u32,
     icount: u32,
@@ -25,7 +25,7 @@ struct Header {
 
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Raw {
+struct RawChunk {
     startino: u64,
     allocmask: u64,
     alloccount: u8,
@@ -35,12 +35,12 @@ struct Raw {
 
 #[repr(C)]
 struct InumbersRequest {
-    header: Header,
-    chunks: [Raw; BATCH],
+    header: InumbersHeader,
+    chunks: [RawChunk; BATCH],
 }
 
 /// `_IOR('X', 128, struct xfs_inumbers_req)`. The size in the number is that of the header only.
-const XFS_IOC_INUMBERS: Opcode = opcode::read::<Header>(b'X', 128);
+const XFS_IOC_INUMBERS: Opcode = opcode::read::<InumbersHeader>(b'X', 128);
 
 /// Chunk of 64 inodes that XFS allocated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +63,8 @@ pub struct InodeChunk {
 #[allow(unsafe_code)]
 pub fn chunks(fd: BorrowedFd<'_>, from: u64) -> Result<Vec<InodeChunk>> {
     let mut request = Box::new(InumbersRequest {
-        header: Header { ino: from, icount: BATCH as u32, ..Header::default() },
-        chunks: [Raw::default(); BATCH],
+        header: InumbersHeader { ino: from, icount: BATCH as u32, ..InumbersHeader::default() },
+        chunks: [RawChunk::default(); BATCH],
     });
     // SAFETY: `InumbersRequest` is `repr(C)` and is a `struct xfs_inumbers_req`, a header followed
     // by `icount` `struct xfs_inumbers`, all fields plain integers without padding between
@@ -84,8 +84,8 @@ mod tests {
 
     #[test]
     fn layout_is_the_kernels() {
-        assert_eq!(size_of::<Header>(), 64);
-        assert_eq!(size_of::<Raw>(), 24);
+        assert_eq!(size_of::<InumbersHeader>(), 64);
+        assert_eq!(size_of::<RawChunk>(), 24);
         assert_eq!(size_of::<InumbersRequest>(), 64 + 24 * BATCH);
         assert_eq!(XFS_IOC_INUMBERS, 0x8040_5880);
     }

@@ -167,7 +167,7 @@ fn nothing_is_read_between_listing_and_removal() {
     let mut run = Run::new(Gauges::open(&scan.inventory, None), SettlePatience::default(), &mut told);
     let context = Marking { node: &node, by_name: ByName::new(&node, &policy) };
     let task = Task::Named(&[oldest.into()]);
-    let plan = images::run(&mut run, &scan, &context, task, &mut node.remover()).unwrap();
+    let plan = images::run(&mut run, &scan, &context, task, &mut node.remover(), None).unwrap();
     assert_eq!(run.finish(plan, Vec::new()).deletions.len(), 1);
     let calls = node.server.take_calls();
     let [listed, removed] =

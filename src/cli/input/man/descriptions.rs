@@ -43,6 +43,8 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
             "  SIZE, INODES  bytes and inodes on the disk",
             "  RECLAIMABLE  bytes that are freed if the unused objects of the row are deleted; the last line is about \
              images, artifacts and leaks together",
+            "Rows below 1 MiB and below 0.1 % of the used bytes are one row, unless --all is given.",
+            "Below the table are the stopped containers: what their own layers hold, the command that removes them with              the program that made them, and what gc can then free, as a set: the images that only stopped containers              keep. The ends of gc and report have the same list.",
             "With --since it compares the present state with a kept scan: the last one that had begun at that time, or \
              the oldest one, which is then named. The row that grew most is the first, the row that shrank most the \
              last; the column CHANGE adds up to the change of the used bytes. A container has its writable layer and \
@@ -109,8 +111,12 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
              images of which only the name is known are named, and left out of the sums.",
             "  NEW  layers that neither the store nor an image above has",
             "  DOWNLOAD  compressed bytes of these layers",
-            "  ON DISK  estimate, with the ratio of this store's layers; a note has its spread",
-            "It exits with 0 if the images fit or all are here, with 4 if they do not, and with 3 if those that are known fit.",
+            "  ON DISK  estimate from the same layers on this node, layers of the same repository, or their mean; a note says \
+             which. A manifest names its repository with the field name (`skopeo inspect`, or \
+             `jq '.name = \"registry/app:2\"'`)",
+            "  AT LEAST, AT MOST  the spread of the estimate",
+            "It exits with 0 if the images fit with the upper end of the estimate or all are here, with 4 if they do not or \
+             only probably, and with 3 if those that are known fit.",
         ],
     ),
     (

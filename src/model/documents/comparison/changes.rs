@@ -10,7 +10,6 @@ use crate::model::documents::scan_summary::{
 };
 use crate::model::text::names::names;
 
-/// Two scans of one node.
 #[derive(Debug)]
 pub struct ScanComparison {
     /// First scan, normally the earlier one.
@@ -55,7 +54,6 @@ names! {
     }
 }
 
-/// Object whose entries in the two scans differ.
 #[derive(Clone, Copy, Debug)]
 pub struct Change<'a> {
     pub key: &'a Key,
@@ -94,13 +92,11 @@ pub struct StoreBytes<'a> {
 }
 
 impl ScanComparison {
-    /// Returns true if both scans read everything.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.before.summary.complete && self.after.summary.complete
     }
 
-    /// Returns the seconds between the scans.
     #[must_use]
     pub fn seconds(&self) -> i64 {
         self.after.taken_at.duration_since(self.before.taken_at).as_secs()
@@ -112,19 +108,21 @@ impl ScanComparison {
     pub fn changes(&self) -> Vec<Change<'_>> {
         let (before, after) = (&self.before.summary.entries, &self.after.summary.entries);
         let keys: BTreeSet<&Key> = before.keys().chain(after.keys()).collect();
-        let changes = keys.into_iter().filter_map(|key| {
-            let (old, new) = (before.get(key), after.get(key));
-            let kind = match (old, new) {
-                (Some(old), Some(new)) if old == new => return None,
-                (Some(old), Some(new)) if old.bytes < new.bytes => ChangeKind::Grown,
-                (Some(old), Some(new)) if old.bytes > new.bytes => ChangeKind::Shrunk,
-                (Some(_), Some(_)) => ChangeKind::Changed,
-                (None, _) => ChangeKind::Added,
-                (_, None) => ChangeKind::Removed,
-            };
-            Some(Change { key, kind, before: old, after: new })
-        });
-        let mut changes: Vec<_> = changes.collect();
+        let mut changes: Vec<_> = keys
+            .into_iter()
+            .filter_map(|key| {
+                let (old, new) = (before.get(key), after.get(key));
+                let kind = match (old, new) {
+                    (Some(old), Some(new)) if old == new => return None,
+                    (Some(old), Some(new)) if old.bytes < new.bytes => ChangeKind::Grown,
+                    (Some(old), Some(new)) if old.bytes > new.bytes => ChangeKind::Shrunk,
+                    (Some(_), Some(_)) => ChangeKind::Changed,
+                    (None, _) => ChangeKind::Added,
+                    (_, None) => ChangeKind::Removed,
+                };
+                Some(Change { key, kind, before: old, after: new })
+            })
+            .collect();
         changes.sort_by_key(|change| Reverse(change.bytes().change_bytes.unsigned_abs()));
         changes
     }
@@ -193,9 +191,9 @@ mod tests {
             let changes = compared.changes();
             let shares = changes.iter().filter(|change| change.key.kind == SummaryKind::Share);
             prop_assert_eq!(shares.map(|change| change.bytes().change_bytes).sum::<i64>(), difference);
-            let stores = compared.stores();
+            let of_scans = compared.stores().into_iter();
             let stores: BTreeMap<_, _> =
-                stores.into_iter().filter_map(|(place, [_, after])| Some((place, after?))).collect();
+                of_scans.filter_map(|(place, [_, after])| Some((place, after?))).collect();
             prop_assert_eq!(stores.values().map(|store| store.total).sum::<u64>(), all);
             prop_assert!(stores.values().all(|store| store.shares.values().sum::<u64>() == store.total));
             prop_assert_eq!(stores.into_keys().collect::<BTreeSet<_>>(), places.places());

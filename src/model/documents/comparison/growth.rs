@@ -3,7 +3,7 @@
 //! The rows of a filesystem add up to its used bytes, before and after. A container has its own files and its writable
 //! layer. A layer that images reach counts for the first of them. If both scans contain a layer or container, it is in
 //! the row of its present user in both: so a row grows only by bytes that came, not because a pod began to use an image
-//! that was there, and not because a tag moved.
+//! that was there, and not because a tag moved. Outside the stores, and for volumes, the rows are the largest paths.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use crate::model::documents::comparison::changes::{BytesChange, ScanComparison};
 use crate::model::documents::scan_summary::{
-    ContainerUser, Key, ScanSummary, SummaryEntry, SummaryKind, SummaryStore, pod_container,
-    split_layer_name, split_names,
+    ContainerUser, Key, ScanSummary, SummaryEntry, SummaryKind, mount_above, pod_container, split_layer_name,
+    split_names,
 };
 use crate::model::refs::GroupBy;
 use crate::model::text::display::short_reference;
@@ -28,7 +28,6 @@ names! {
         Container = "container",
         /// Images of a repository, in a grouping by container.
         Images = "images",
-        /// A group with a name.
         Group = "group",
         /// Images without a name; or containers in no namespace, and their images.
         Unnamed = "unnamed",
@@ -44,10 +43,26 @@ names! {
         Metadata = "metadata",
         /// Everything else below the roots of the stores.
         Other = "store_other",
-        /// Used bytes outside the stores.
+        /// A volume of podman.
+        Volume = "volume",
+        /// Logs of a pod or container, outside the stores.
+        PodLog = "pod_log",
+        /// Volume or other data of a pod, outside the stores.
+        PodVolume = "pod_volume",
+        /// Another directory or file outside the stores.
+        Path = "path",
+        /// All other used bytes outside the stores.
         Outside = "not_in_store",
         /// Records of images, and files that several layers share.
         Rest = "rest",
+    }
+}
+
+impl GrowthKind {
+    /// Returns true for bytes outside the stores.
+    #[must_use]
+    pub fn is_outside(self) -> bool {
+        matches!(self, Self::PodLog | Self::PodVolume | Self::Path | Self::Outside)
     }
 }
 
@@ -63,14 +78,18 @@ pub struct GrowthRow {
     /// with a name; `none` for images without a name, and for containers without a namespace; `several` for
     /// images that several groups use, and `unused` for those that no container uses, by namespace and owner;
     /// `unknown` for what only a scan of an earlier version contains, which has no groups; `build_cache`,
-    /// `leaks`, `metadata` and `store_other` in the stores; `not_in_store`; `rest` for records of images and
-    /// for files that several layers share.
+    /// `leaks`, `metadata` and `store_other` in the stores; `rest` for records of images and for files that
+    /// several layers share. By container also `volume` (podman's, in the store) and, outside the stores,
+    /// `pod_log`, `pod_volume` and `path`: the largest directories and files, each without those that have rows of
+    /// their own; `not_in_store` is the rest outside the stores.
     pub kind: GrowthKind,
-    /// Name of the container (`POD/CONTAINER`), repository or group; null for other kinds, and for images
-    /// without a name.
+    /// Name of the container (`POD/CONTAINER`), repository, group or volume, or the path; null for other kinds,
+    /// and for images without a name.
     pub name: Option<String>,
-    /// Namespace of a container; null for other kinds.
+    /// Namespace of a container, or of the pod of logs and volumes; null for other kinds.
     pub namespace: Option<String>,
+    /// Path of a volume, log or other path in the last scan that contains it; null for other kinds.
+    pub path: Option<String>,
     /// Name of a container's image; null for other kinds.
     pub image: Option<String>,
     /// Bytes in the first scan. Like `after_bytes`, below 0 only in the rows `not_in_store` and `rest`, if
@@ -98,7 +117,6 @@ pub struct FilesystemGrowth {
     pub rows: Vec<GrowthRow>,
 }
 
-/// Kind, name and namespace of a row.
 type RowKey = (GrowthKind, String, Option<String>);
 
 fn key(kind: GrowthKind, name: &str) -> RowKey {
@@ -116,7 +134,9 @@ impl ScanComparison {
         let used = summaries.map(filesystems);
         let mounts: BTreeSet<&str> = used.iter().flat_map(|used| used.keys().copied()).collect();
         let mut rows: BTreeMap<(&str, RowKey), [i64; 2]> = BTreeMap::new();
+        let mut paths: HashMap<(&str, RowKey), &str> = HashMap::new();
         for (position, scan) in scans.iter().enumerate() {
+            let own_mounts = used[position].keys().copied().collect();
             let mut add = |mount, key, bytes: i64| {
                 let sum = &mut rows.entry((mount, key)).or_default()[position];
                 *sum = sum.saturating_add(bytes);
@@ -125,9 +145,18 @@ impl ScanComparison {
                 add(*mount, key(GrowthKind::Outside, ""), signed(*bytes));
             }
             for (entry_key, entry) in &scan.summary.entries {
-                let Some(mount) = mount_of(&mounts, &entry_key.place) else { continue };
                 let bytes = signed(entry.bytes);
-                if entry_key.kind == SummaryKind::Share {
+                let (mount, whole) = if entry_key.is_path() {
+                    (mount_above(&own_mounts, &entry_key.id), GrowthKind::Outside)
+                } else {
+                    (mount_above(&mounts, &entry_key.place.root), GrowthKind::Other)
+                };
+                let Some(mount) = mount else { continue };
+                if let Some(row) = division.of_path(summaries[1 - position], mount, entry_key, entry) {
+                    paths.insert((mount, row.clone()), &entry_key.id);
+                    add(mount, row, bytes);
+                    add(mount, key(whole, ""), -bytes);
+                } else if entry_key.kind == SummaryKind::Share {
                     add(mount, key(share(&entry_key.id), ""), bytes);
                     add(mount, key(GrowthKind::Outside, ""), -bytes);
                 } else if let Some(row) = division.row(scan, entry_key, entry) {
@@ -142,13 +171,18 @@ impl ScanComparison {
         let grown = both.map(|(mount, used_before, used_after)| {
             let of_mount =
                 rows.iter().filter(|((row_mount, _), bytes)| *row_mount == mount && **bytes != [0, 0]);
-            let of_mount = of_mount.map(|((_, (kind, name, namespace)), [before, after])| {
+            let of_mount = of_mount.map(|(row, [before, after])| {
+                let (_, (kind, name, namespace)) = row;
                 let image = images.get(&(name.as_str(), namespace.as_deref()));
+                // Smaller paths may count with the path of the row.
+                let path =
+                    if *kind == GrowthKind::Path { Some(name.as_str()) } else { paths.get(row).copied() };
                 let change_bytes = after.saturating_sub(*before);
                 GrowthRow {
                     kind: *kind,
                     name: Some(name.clone()).filter(|name| !name.is_empty()),
                     namespace: namespace.clone(),
+                    path: path.map(str::to_owned),
                     image: image.filter(|_| *kind == GrowthKind::Container).cloned(),
                     before_bytes: *before,
                     after_bytes: *after,
@@ -178,16 +212,9 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// Returns the used bytes by mount point.
 fn filesystems(summary: &ScanSummary) -> BTreeMap<&str, u64> {
     let entries = summary.entries.iter().filter(|(key, _)| key.kind == SummaryKind::Filesystem);
     entries.map(|(key, entry)| (key.id.as_str(), entry.bytes)).collect()
-}
-
-/// Returns the mount point of the filesystem with the root of a store.
-fn mount_of<'a>(mounts: &BTreeSet<&'a str>, place: &SummaryStore) -> Option<&'a str> {
-    let root = Path::new(&place.root);
-    root.ancestors().find_map(|path| mounts.get(path.to_str()?).copied())
 }
 
 /// Returns the row of a share of a store. Images and containers are divided further.
@@ -204,10 +231,8 @@ fn share(id: &str) -> GrowthKind {
 /// A scan, with its images and their users by the beginning of the image's id.
 struct Indexed<'a> {
     summary: &'a ScanSummary,
-    /// First name of each image.
     names: HashMap<String, Option<String>>,
     users: HashMap<&'a str, Vec<&'a ContainerUser>>,
-    /// The scan contains the users of its containers.
     has_users: bool,
 }
 
@@ -225,7 +250,6 @@ impl<'a> Indexed<'a> {
         Self { summary, names: names.collect(), users, has_users }
     }
 
-    /// Returns the name of the image that a container was made from.
     fn image_of(&self, user: &ContainerUser) -> Option<&str> {
         self.names.get(user.images.first()?)?.as_deref()
     }
@@ -244,7 +268,6 @@ fn images_of_containers<'a>(scans: &[Indexed<'a>]) -> HashMap<(&'a str, Option<&
     images
 }
 
-/// Assignment of objects to rows.
 struct Division<'a> {
     before: &'a Indexed<'a>,
     after: &'a Indexed<'a>,
@@ -275,10 +298,42 @@ impl<'a> Division<'a> {
             }
             SummaryKind::Layer => {
                 let (_, image) = split_layer_name(&entry.name);
-                let present = self.after.summary.entries.get(key);
-                let present = present.and_then(|entry| split_layer_name(&entry.name).1);
+                let present =
+                    self.after.summary.entries.get(key).and_then(|entry| split_layer_name(&entry.name).1);
                 let image = present.or(image).filter(|_| image.is_some())?;
                 Some(self.images.get(image).cloned().unwrap_or_else(|| self.of_image(image)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the row of a volume, or of a path on the filesystem `mount`; `None` for other entries and groupings. `other`
+    /// is the other scan. A path that is missing there, because it was too small to have an entry or not all directories
+    /// were read, counts with the nearest path above it that both scans contain.
+    fn of_path(&self, other: &ScanSummary, mount: &str, path: &Key, entry: &SummaryEntry) -> Option<RowKey> {
+        if self.by != GroupBy::Container {
+            return None;
+        }
+        match path.kind {
+            SummaryKind::Volume => Some(key(GrowthKind::Volume, &entry.name)),
+            SummaryKind::PodLog => Some(of_pod(GrowthKind::PodLog, &entry.name)),
+            SummaryKind::PodVolume => Some(of_pod(GrowthKind::PodVolume, &entry.name)),
+            SummaryKind::Path if path.id == mount => None,
+            SummaryKind::Path => {
+                let rest = other.entries.get(&Key::outside(SummaryKind::Path, mount.to_owned()));
+                let is_new = rest.is_some_and(|rest| entry.bytes >= rest.extra);
+                let above = Path::new(&path.id).ancestors().filter_map(Path::to_str);
+                let mut above = above.take_while(|above| *above != mount);
+                let nearest = if is_new {
+                    above.next()
+                } else {
+                    let summaries = [self.before.summary, self.after.summary];
+                    above.find(|above| {
+                        let above = Key::outside(SummaryKind::Path, (*above).to_owned());
+                        summaries.iter().all(|summary| summary.entries.contains_key(&above))
+                    })
+                };
+                nearest.map(|path| key(GrowthKind::Path, path))
             }
             _ => None,
         }
@@ -327,6 +382,14 @@ impl<'a> Division<'a> {
                 }
             }
         }
+    }
+}
+
+/// Returns the row of `<namespace>/<pod>[/<part>]`, or of the uid of a pod whose name is unknown.
+fn of_pod(kind: GrowthKind, name: &str) -> RowKey {
+    match name.split_once('/') {
+        Some((namespace, name)) => (kind, name.to_owned(), Some(namespace.to_owned())),
+        None => key(kind, name),
     }
 }
 

@@ -1,33 +1,32 @@
 //! Sums over the documents of many nodes.
 //!
-//! Each document is added and dropped. The memory depends on the number of different images and leak classes; of each
-//! node less than two kilobytes are kept, since forecasts count from the newest document.
+//! Each document is added and dropped. The memory depends on the number of different images and leak classes, and not on
+//! that of the nodes: forecasts and ages count from now, and of the nodes only the first of each list are kept.
 
 mod node;
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::model::documents::reader::{DocumentImage, NodeDocument, Text};
+use crate::model::documents::reader::{DocumentImage, DocumentPartKind, NodeDocument, Text};
 use crate::model::documents::urgency::Urgency;
 use crate::model::leak_class::LeakClass;
 use crate::model::text::reference::bare_id;
 pub use node::FleetNode;
-use node::{AddedNode, natural_order};
+use node::natural_order;
 
-/// Maximum number of listed nodes.
 pub const LISTED_NODES: usize = 100;
-/// Age of a document, compared with the newest, from which its node is listed as stale, in seconds.
-const STALE: i64 = 24 * 3600;
-/// Maximum difference between the clocks of two nodes that counts as normal.
+/// Age of a document from which its node is listed as stale.
+const STALE: SignedDuration = SignedDuration::from_hours(24);
+/// Maximum difference between the clocks of two machines that counts as normal.
 const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_mins(5);
 /// Maximum number of names listed for an image.
 const LISTED_NAMES: usize = 8;
-/// Ends of the periods in which filesystems will be full, in seconds.
-const PERIODS: [i64; 4] = [24 * 3600, 3 * 24 * 3600, 7 * 24 * 3600, 30 * 24 * 3600];
+/// Ends of the periods in which filesystems will be full, in days.
+const PERIODS: [i64; 4] = [1, 3, 7, 30];
 
 /// Sums over the nodes.
 #[derive(Clone, Debug, Serialize)]
@@ -40,7 +39,7 @@ pub struct Fleet {
     pub forecasts: Vec<FleetForecast>,
     /// The most urgent nodes, at most 100, the most urgent first.
     pub urgent: Vec<FleetNode>,
-    /// Nodes whose document is more than a day older than the newest, at most 100, the oldest first.
+    /// Nodes whose document is more than a day old, at most 100, the oldest first.
     pub stale: Vec<StaleNode>,
     /// All images by id. The first frees most on all nodes where it is unused.
     pub images: Vec<FleetImage>,
@@ -67,8 +66,10 @@ pub struct FleetNodes {
     pub with_thresholds: u64,
     /// Nodes with a document of `scan`, which has no thresholds and no forecast.
     pub of_scan: u64,
-    /// Nodes whose document is more than a day older than the newest.
+    /// Nodes whose document is more than a day old.
     pub stale: u64,
+    /// Nodes whose document is dated in the future: their clocks are wrong.
+    pub future: u64,
     /// Nodes with a forecast that is not too old.
     pub forecast: u64,
     /// Time of the oldest document; null without nodes.
@@ -78,7 +79,7 @@ pub struct FleetNodes {
 }
 
 /// A node whose document is old.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "StaleNodeDoc"))]
 pub struct StaleNode {
     /// Time of its document.
@@ -99,6 +100,11 @@ pub struct FleetTotals {
     pub available_bytes: u64,
     /// Allocated bytes of the stores.
     pub store_bytes: u64,
+    /// Bytes of volumes, of pods and of podman, on the filesystems with stores; only documents of `report` have them.
+    pub volume_bytes: u64,
+    /// Bytes of stores that the scans have not read (those of users, and old ones) on the filesystems with stores; only
+    /// documents of `report` have them.
+    pub other_store_bytes: u64,
     /// Bytes freed if all unused images and reclaimable leaks were deleted.
     pub reclaimable_bytes: u64,
     /// Images; an image counts on each node.
@@ -195,16 +201,34 @@ struct LeakSum {
 }
 
 /// Adds documents up. The order of the documents does not change the result.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FleetSums {
+    now: Timestamp,
     nodes: FleetNodes,
     totals: FleetTotals,
-    added: Vec<AddedNode>,
+    urgent: Vec<FleetNode>,
+    stale: Vec<StaleNode>,
+    full_within: [u64; PERIODS.len()],
     images: HashMap<Box<str>, ImageSum>,
     leaks: BTreeMap<Box<str>, LeakSum>,
 }
 
 impl FleetSums {
+    /// Creates empty sums. Forecasts and ages count from `now`.
+    #[must_use]
+    pub fn new(now: Timestamp) -> Self {
+        Self {
+            now,
+            nodes: FleetNodes::default(),
+            totals: FleetTotals::default(),
+            urgent: Vec::new(),
+            stale: Vec::new(),
+            full_within: [0; PERIODS.len()],
+            images: HashMap::new(),
+            leaks: BTreeMap::new(),
+        }
+    }
+
     /// Adds the document of a node. No two documents may be of the same node.
     pub fn add(&mut self, name: String, document: &NodeDocument<'_>) {
         self.nodes.count += 1;
@@ -224,10 +248,33 @@ impl FleetSums {
             }
         }
         self.add_totals(document);
-        let (nodes, time) = (&mut self.nodes, document.generated_at);
-        nodes.of_scan += u64::from(document.verdict.is_none());
-        nodes.oldest_at = Some(nodes.oldest_at.map_or(time, |oldest| oldest.min(time)));
-        self.added.push(AddedNode::new(name, document));
+        self.nodes.of_scan += u64::from(document.verdict.is_none());
+        self.add_node(name, document);
+    }
+
+    fn add_node(&mut self, name: String, document: &NodeDocument<'_>) {
+        let (now, time) = (self.now, document.generated_at);
+        let (node, full_at) = FleetNode::new(name, document, now);
+        self.nodes.oldest_at = Some(self.nodes.oldest_at.map_or(time, |oldest| oldest.min(time)));
+        if time.duration_since(now) > MAX_CLOCK_DIFFERENCE {
+            self.nodes.future += 1;
+        } else {
+            self.nodes.newest_at = self.nodes.newest_at.max(Some(time));
+        }
+        self.nodes.count_states(&node);
+        if now.duration_since(time) > STALE {
+            self.nodes.stale += 1;
+            self.stale.push(StaleNode { generated_at: time, node: node.node.clone() });
+            keep_first(&mut self.stale, LISTED_NODES * 2, StaleNode::compare);
+        }
+        if let Some(full_at) = full_at {
+            self.nodes.forecast += 1;
+            for (nodes, days) in self.full_within.iter_mut().zip(PERIODS) {
+                *nodes += u64::from(full_at.duration_since(now) <= SignedDuration::from_hours(24 * days));
+            }
+        }
+        self.urgent.push(node);
+        keep_first(&mut self.urgent, LISTED_NODES * 2, |a, b| a.compare(b, now));
     }
 
     fn add_image(&mut self, node: u64, image: &DocumentImage<'_>) {
@@ -263,6 +310,15 @@ impl FleetSums {
             add(&mut sums.available_bytes, filesystem.available_bytes);
             let growth = filesystem.forecast.map_or(0, |forecast| forecast.bytes_per_hour);
             add(&mut sums.growth_bytes_per_hour, growth);
+            for part in &filesystem.parts {
+                match part.kind {
+                    DocumentPartKind::Volumes | DocumentPartKind::KubeletVolumes => {
+                        add(&mut sums.volume_bytes, part.bytes);
+                    }
+                    DocumentPartKind::OtherStore => add(&mut sums.other_store_bytes, part.bytes),
+                    DocumentPartKind::Other => {}
+                }
+            }
         }
         let totals = document.totals;
         add(&mut sums.store_bytes, totals.bytes);
@@ -273,36 +329,13 @@ impl FleetSums {
         add(&mut sums.leaks, totals.leaks);
     }
 
-    /// Returns the sums, each list in its order. A document that is dated after `now` decides nothing for the other
-    /// nodes: it comes from a node with a wrong clock.
+    /// Returns the sums, each list in its order.
     #[must_use]
-    pub fn finish(mut self, now: Timestamp) -> Fleet {
-        let latest = now.checked_add(MAX_CLOCK_DIFFERENCE).unwrap_or(now);
-        let times = self.added.iter().map(AddedNode::generated_at);
-        self.nodes.newest_at = times.filter(|time| *time <= latest).max().or(self.nodes.oldest_at);
-        let newest = self.nodes.newest_at.unwrap_or(now);
-        let (mut urgent, mut stale, mut full_within) = (Vec::new(), Vec::new(), [0; PERIODS.len()]);
-        for added in self.added {
-            let (node, full_in) = added.finish(newest);
-            self.nodes.count_states(&node);
-            if newest.duration_since(node.generated_at).as_secs() > STALE {
-                stale.push(StaleNode { generated_at: node.generated_at, node: node.node.clone() });
-            }
-            if let Some(full_in) = full_in {
-                self.nodes.forecast += 1;
-                for (nodes, period) in full_within.iter_mut().zip(PERIODS) {
-                    *nodes += u64::from(full_in <= period);
-                }
-            }
-            urgent.push(node);
-        }
-        self.nodes.stale = stale.len() as u64;
-        stale.sort_by(|a, b| {
-            a.generated_at.cmp(&b.generated_at).then_with(|| natural_order(&a.node, &b.node))
-        });
-        stale.truncate(LISTED_NODES);
-        urgent.sort_by(FleetNode::compare);
-        urgent.truncate(LISTED_NODES);
+    pub fn finish(mut self) -> Fleet {
+        let now = self.now;
+        self.nodes.newest_at = self.nodes.newest_at.or(self.nodes.oldest_at);
+        keep_first(&mut self.stale, 0, StaleNode::compare);
+        keep_first(&mut self.urgent, 0, |a, b| a.compare(b, now));
         let images = self.images.into_iter().map(|(id, sum)| FleetImage {
             id: id.into(),
             names: sum.names.into_iter().map(String::from).collect(),
@@ -317,27 +350,45 @@ impl FleetSums {
             let rank = |image: &FleetImage| Reverse((image.unused_frees_bytes, image.nodes_unused));
             rank(a).cmp(&rank(b)).then_with(|| a.id.cmp(&b.id))
         });
-        let leaks = self.leaks.into_iter().map(|(class, sum)| FleetLeaks {
-            class: class.into(),
-            nodes: sum.nodes.count,
-            count: sum.count,
-            bytes: sum.bytes,
-            reclaim_bytes: sum.reclaim_bytes,
-        });
-        let mut leaks: Vec<_> = leaks.collect();
+        let mut leaks: Vec<_> = self
+            .leaks
+            .into_iter()
+            .map(|(class, sum)| FleetLeaks {
+                class: class.into(),
+                nodes: sum.nodes.count,
+                count: sum.count,
+                bytes: sum.bytes,
+                reclaim_bytes: sum.reclaim_bytes,
+            })
+            .collect();
         leaks.sort_by_key(|leak| Reverse((leak.bytes, leak.count)));
-        let forecasts = PERIODS.into_iter().zip(full_within);
+        let forecasts = PERIODS.into_iter().zip(self.full_within);
         Fleet {
             nodes: self.nodes,
             totals: self.totals,
             forecasts: forecasts
-                .map(|(within_seconds, nodes)| FleetForecast { within_seconds, nodes })
+                .map(|(days, nodes)| FleetForecast { within_seconds: days * 24 * 3600, nodes })
                 .collect(),
-            urgent,
-            stale,
+            urgent: self.urgent,
+            stale: self.stale,
             images,
             leaks,
         }
+    }
+}
+
+impl StaleNode {
+    fn compare(&self, other: &Self) -> Ordering {
+        let by_name = || natural_order(&self.node, &other.node);
+        self.generated_at.cmp(&other.generated_at).then_with(by_name)
+    }
+}
+
+/// Sorts a list of nodes that is at least `least` long, and keeps its first.
+fn keep_first<T>(nodes: &mut Vec<T>, least: usize, compare: impl FnMut(&T, &T) -> Ordering) {
+    if nodes.len() >= least {
+        nodes.sort_by(compare);
+        nodes.truncate(LISTED_NODES);
     }
 }
 

@@ -1,19 +1,16 @@
 //! One node in the sums over many nodes: how urgent it is, and why.
-//!
-//! Forecasts count from the time of their document, and the documents are of different times. Only when the newest is
-//! known, forecasts can be compared: until then a node is kept as [`AddedNode`].
 
 use std::cmp::{Ordering, Reverse};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::model::documents::reader::{DocumentFilesystem, DocumentForecast, GC_LOW, NodeDocument};
+use crate::model::documents::reader::{DocumentFilesystem, MarkName, NodeDocument};
 use crate::model::documents::urgency::{FULL, Urgency};
 use crate::model::text::display::two_decimals;
 
 /// Forecasts of a later time do not decide the order of the nodes.
-const SOON_SECONDS: i64 = 7 * 24 * 3600;
+const SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// State of one node.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -46,43 +43,28 @@ pub struct FleetNode {
     pub low_percent: Option<f64>,
     /// True if deleting everything reclaimable reaches the low threshold; null if the threshold is unknown.
     pub reaches_low: Option<bool>,
-    /// Seconds until it is full, from the time of the newest document; null without a forecast, and if the document is
-    /// older than the readings of its forecast were then.
-    pub full_in_seconds: Option<i64>,
+    /// Time at which it is full; null without a forecast, and if the document is older than the readings of its
+    /// forecast were then.
+    pub full_at: Option<Timestamp>,
 }
 
-/// A node before the time of the newest document is known.
-#[derive(Debug)]
-pub(super) struct AddedNode {
-    /// Its filesystem is not filled in yet.
-    node: FleetNode,
-    filesystems: Vec<AddedFilesystem>,
-}
-
-#[derive(Debug)]
-struct AddedFilesystem {
-    mount: String,
-    capacity_bytes: u64,
-    available_bytes: u64,
-    used_percent: Option<f64>,
-    inodes_used_percent: Option<f64>,
-    reclaimable_bytes: u64,
-    low_percent: Option<f64>,
-    forecast: Option<DocumentForecast>,
-}
-
-impl AddedNode {
-    pub(super) fn new(name: String, document: &NodeDocument<'_>) -> Self {
+impl FleetNode {
+    /// Creates a node from its document, with its most urgent filesystem, and returns the time at which the first of its
+    /// filesystems is full.
+    pub(super) fn new(
+        name: String,
+        document: &NodeDocument<'_>,
+        now: Timestamp,
+    ) -> (Self, Option<Timestamp>) {
         let by_usage = document.filesystems.iter().map(usage_urgency).max();
         let verdict = document.verdict.as_ref();
-        let node = FleetNode {
+        let urgency = verdict.map(|verdict| verdict.urgency);
+        let mut node = Self {
             node: name,
             generated_at: document.generated_at,
             complete: document.complete,
-            urgency: verdict
-                .map(|verdict| verdict.urgency)
-                .unwrap_or_else(|| by_usage.unwrap_or(Urgency::Unknown)),
-            headline: verdict.map(|verdict| verdict.headline.0.clone().into_owned()),
+            urgency: urgency.unwrap_or_else(|| by_usage.unwrap_or(Urgency::Unknown)),
+            headline: verdict.map(|verdict| verdict.headline.to_owned()),
             filesystem: None,
             capacity_bytes: 0,
             used_percent: None,
@@ -91,91 +73,76 @@ impl AddedNode {
             used_after_percent: None,
             low_percent: None,
             reaches_low: None,
-            full_in_seconds: None,
+            full_at: None,
         };
         let filesystems = document.filesystems.iter();
-        let filesystems = filesystems.map(|filesystem| AddedFilesystem::new(filesystem, document)).collect();
-        Self { node, filesystems }
-    }
-
-    pub(super) fn generated_at(&self) -> Timestamp {
-        self.node.generated_at
-    }
-
-    /// Returns the node with its most urgent filesystem, and the seconds until the first of its filesystems is full.
-    /// `newest`: the time of the newest document.
-    pub(super) fn finish(self, newest: Timestamp) -> (FleetNode, Option<i64>) {
-        let Self { mut node, filesystems } = self;
-        let age = newest.duration_since(node.generated_at).as_secs().max(0);
-        let full_in = |filesystem: &AddedFilesystem| {
-            let forecast = filesystem.forecast.filter(|forecast| age <= forecast.window_seconds)?;
-            Some(forecast.full_in_seconds.saturating_sub(age).max(0))
-        };
-        let rank = |filesystem: &AddedFilesystem| {
-            (full_in(filesystem), filesystem.used_percent, filesystem.inodes_used_percent)
-        };
-        if let Some(filesystem) = filesystems.iter().min_by(|a, b| by_urgency(rank(a), rank(b))) {
-            node.describe(filesystem);
-            node.full_in_seconds = full_in(filesystem);
+        let mut ranked: Vec<_> = filesystems
+            .map(|filesystem| {
+                let full_at = full_at(filesystem, document.generated_at, now);
+                ((full_at, filesystem.used_percent, inodes_percent(filesystem)), filesystem)
+            })
+            .collect();
+        ranked.sort_by(|a, b| by_urgency(a.0, b.0, now));
+        if let Some(((full_at, ..), filesystem)) = ranked.first() {
+            node.full_at = *full_at;
+            node.describe(filesystem, document);
         }
-        (node, filesystems.iter().filter_map(full_in).min())
+        (node, ranked.iter().filter_map(|((full_at, ..), _)| *full_at).min())
     }
-}
 
-impl AddedFilesystem {
-    fn new(filesystem: &DocumentFilesystem<'_>, document: &NodeDocument<'_>) -> Self {
+    fn describe(&mut self, filesystem: &DocumentFilesystem<'_>, document: &NodeDocument<'_>) {
         let stores = document.stores.iter().filter(|store| store.filesystem.0 == filesystem.mount.0);
-        Self {
-            mount: filesystem.mount.0.clone().into_owned(),
-            capacity_bytes: filesystem.capacity_bytes,
-            available_bytes: filesystem.available_bytes,
-            used_percent: filesystem.used_percent,
-            inodes_used_percent: inodes_percent(filesystem),
-            reclaimable_bytes: stores.fold(0, |bytes, store| bytes.saturating_add(store.reclaimable_bytes)),
-            low_percent: filesystem
-                .thresholds
-                .iter()
-                .find(|mark| mark.name.0 == GC_LOW)
-                .map(|mark| mark.percent),
-            forecast: filesystem.forecast,
-        }
-    }
-}
-
-impl FleetNode {
-    fn describe(&mut self, filesystem: &AddedFilesystem) {
         let left = filesystem.capacity_bytes.saturating_sub(filesystem.available_bytes);
-        let after = percent(left.saturating_sub(filesystem.reclaimable_bytes), filesystem.capacity_bytes);
-        self.filesystem = Some(filesystem.mount.clone());
+        let low = filesystem.thresholds.iter().find(|mark| mark.name == MarkName::GcLow);
+        self.filesystem = Some(filesystem.mount.to_owned());
         self.capacity_bytes = filesystem.capacity_bytes;
         self.used_percent = filesystem.used_percent;
-        self.inodes_used_percent = filesystem.inodes_used_percent;
-        self.reclaimable_bytes = filesystem.reclaimable_bytes;
+        self.inodes_used_percent = inodes_percent(filesystem);
+        self.reclaimable_bytes = stores.fold(0, |bytes, store| bytes.saturating_add(store.reclaimable_bytes));
+        let after = percent(left.saturating_sub(self.reclaimable_bytes), filesystem.capacity_bytes);
         self.used_after_percent = filesystem.used_percent.and(after);
-        self.low_percent = filesystem.low_percent;
+        self.low_percent = low.map(|mark| mark.percent);
         self.reaches_low = self.low_percent.zip(self.used_after_percent).map(|(low, after)| after <= low);
     }
 
     /// Orders nodes by urgency: the urgency, then the forecast if the disk is full within a week, then the fuller
     /// disk, then a node whose figures are lower bounds, then the name.
-    pub(super) fn compare(&self, other: &Self) -> Ordering {
-        let rank = |node: &Self| (node.full_in_seconds, node.used_percent, node.inodes_used_percent);
+    pub(super) fn compare(&self, other: &Self, now: Timestamp) -> Ordering {
         Reverse(self.urgency)
             .cmp(&Reverse(other.urgency))
-            .then_with(|| by_urgency(rank(self), rank(other)))
+            .then_with(|| by_urgency(self.rank(), other.rank(), now))
             .then_with(|| self.complete.cmp(&other.complete))
             .then_with(|| natural_order(&self.node, &other.node))
     }
+
+    fn rank(&self) -> Rank {
+        (self.full_at, self.used_percent, self.inodes_used_percent)
+    }
 }
 
-/// Seconds until a filesystem is full, and its used percentages of bytes and inodes.
-type Rank = (Option<i64>, Option<f64>, Option<f64>);
+/// Time at which a filesystem is full, and its used percentages of bytes and inodes.
+type Rank = (Option<Timestamp>, Option<f64>, Option<f64>);
 
 /// Orders filesystems: the most urgent first.
-fn by_urgency(a: Rank, b: Rank) -> Ordering {
-    let soon = |rank: Rank| rank.0.map_or(SOON_SECONDS, |seconds| seconds.min(SOON_SECONDS));
+fn by_urgency(a: Rank, b: Rank, now: Timestamp) -> Ordering {
+    let week = now.saturating_add(SOON).unwrap_or(Timestamp::MAX);
+    let soon = |rank: Rank| rank.0.map_or(week, |full_at| full_at.min(week));
     let used = |rank: Rank| rank.1.unwrap_or(0.0).max(rank.2.unwrap_or(0.0));
     soon(a).cmp(&soon(b)).then_with(|| used(b).total_cmp(&used(a)))
+}
+
+/// Returns the time at which a filesystem is full by the forecast in its document. `None` if the document is older than
+/// the readings of the forecast were. A document from the future, of a node with a wrong clock, counts as one of now.
+fn full_at(
+    filesystem: &DocumentFilesystem<'_>,
+    generated_at: Timestamp,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let forecast = filesystem.forecast?;
+    let generated_at = generated_at.min(now);
+    let is_valid = now.duration_since(generated_at).as_secs() <= forecast.window_seconds;
+    let seconds = SignedDuration::from_secs(forecast.full_in_seconds);
+    is_valid.then(|| generated_at.checked_add(seconds).ok()).flatten()
 }
 
 /// Orders names with numbers as people do: `node-3` before `node-11`.

@@ -46,15 +46,16 @@ fn image(id: &str, name: &str, in_use: bool, bytes: u64) -> Value {
     })
 }
 
+/// Returns the sums at the time of the usual document.
 fn merged(documents: &[Value]) -> Fleet {
-    let mut sums = FleetSums::default();
+    let mut sums = FleetSums::new("2026-11-20T10:00:00Z".parse().unwrap());
     for document in documents {
         let text = serde_json::to_vec(document).unwrap();
         let document = NodeDocument::read(&text).unwrap();
         let name = document.origin().0.unwrap().to_owned();
         sums.add(name, &document);
     }
-    sums.finish("2026-11-25T00:00:00Z".parse().unwrap())
+    sums.finish()
 }
 
 #[test]
@@ -64,7 +65,7 @@ fn document_from_the_future_changes_no_other_node() {
     let alone = merged(&[before.clone()]);
     future["generated_at"] = "2099-01-01T00:00:00Z".into();
     let both = merged(&[before, future]);
-    assert_eq!((both.nodes.stale, both.nodes.forecast), (0, 1));
+    assert_eq!((both.nodes.stale, both.nodes.forecast, both.nodes.future), (0, 1, 1));
     assert_eq!((both.nodes.newest_at, both.nodes.count), (alone.nodes.newest_at, 2));
     assert_eq!(both.urgent[0], alone.urgent[0]);
 }
@@ -143,7 +144,7 @@ fn most_urgent_node_is_first() {
         (Some(86.0), Some(false))
     );
     assert_eq!((node("pressed").used_after_percent, node("pressed").reaches_low), (Some(78.0), Some(true)));
-    assert_eq!((node("filling").reaches_low, node("filling").full_in_seconds), (None, None));
+    assert_eq!((node("filling").reaches_low, node("filling").full_at), (None, None));
     let nodes = &fleet.nodes;
     assert_eq!((nodes.count, nodes.critical, nodes.warning, nodes.calm), (8, 2, 3, 3));
     assert_eq!((nodes.low_not_reached, nodes.forecast), (1, 3));
@@ -152,7 +153,7 @@ fn most_urgent_node_is_first() {
     assert_eq!(fleet.totals.containers, 16);
 }
 
-/// A forecast counts from the newest document, and only while its own is not older than its readings.
+/// A forecast counts only while its document is not older than its readings.
 #[test]
 fn forecast_ages_with_its_document() {
     let aged = |name: &str, time: &str, full_in: i64, window: i64| {
@@ -161,6 +162,7 @@ fn forecast_ages_with_its_document() {
         document["filesystems"][0]["forecast"]["window_seconds"] = window.into();
         document
     };
+    const NOW: &str = "2026-11-20T10:00:00Z";
     const DAY: i64 = 24 * 3600;
     let fleet = merged(&[
         scan("newest", 50),
@@ -170,11 +172,15 @@ fn forecast_ages_with_its_document() {
         aged("days", "2026-11-17T10:00:00Z", 5 * DAY, 7 * DAY),
         aged("old-hours", "2026-11-20T03:00:00Z", 10 * 3600, 6 * 3600),
     ]);
-    let full_in = |name: &str| fleet.urgent.iter().find(|node| node.node == name).unwrap().full_in_seconds;
+    let now: Timestamp = NOW.parse().unwrap();
+    let full_in = |name: &str| {
+        let node = fleet.urgent.iter().find(|node| node.node == name).unwrap();
+        node.full_at.map(|full_at| full_at.duration_since(now).as_secs())
+    };
     for (name, expected) in [
         ("gone", None),
         ("hours", Some(7 * 3600)),
-        ("past", Some(0)),
+        ("past", Some(60 - 3600)),
         ("days", Some(2 * DAY)),
         ("old-hours", None),
     ] {
@@ -195,6 +201,19 @@ fn only_the_most_urgent_nodes_are_kept() {
     assert_eq!(fleet.urgent[0].used_percent, Some(84.0));
     // Five nodes of each percentage from 75 on, six below.
     assert_eq!(fleet.urgent[LISTED_NODES - 1].used_percent, Some(66.0));
+}
+
+#[test]
+fn volumes_and_stores_of_users_are_figures() {
+    let mut document = report("a", 50, "calm", None);
+    document["filesystems"][0]["parts"] = json!([
+        { "kind": "volumes", "bytes": 1 },
+        { "kind": "kubelet-volumes", "bytes": 20 },
+        { "kind": "other-store", "bytes": 300 },
+        { "kind": "logs", "bytes": 4000 },
+    ]);
+    let totals = merged(&[document, scan("b", 50)]).totals;
+    assert_eq!((totals.volume_bytes, totals.other_store_bytes), (21, 300));
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 const PARTS = { images: 'images', 'images-pinned': 'pinned', 'images-unused': 'unused', containers: 'containers', leaks: 'leak',
   'build-cache': 'own',
-  metadata: 'metadata', 'store-other': 'metadata', logs: 'logs', journal: 'journal', 'kubelet-volumes': 'kubelet', 'var-tmp': 'vartmp',
-  'core-dumps': 'vartmp', 'deleted-open': 'vartmp', swap: 'own', layersweep: 'own', directory: 'other', other: 'rest' };
+  metadata: 'metadata', 'store-other': 'metadata', volumes: 'metadata', logs: 'logs', journal: 'journal', 'kubelet-volumes': 'kubelet', 'var-tmp': 'vartmp',
+  'core-dumps': 'vartmp', 'deleted-open': 'vartmp', swap: 'own', layersweep: 'own', 'other-store': 'other', directory: 'other', other: 'rest' };
 function partFill(kind) { return PARTS[kind] || 'other'; }
 
 function filesystems() {

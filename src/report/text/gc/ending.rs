@@ -142,8 +142,11 @@ fn lacks_inodes_alone(document: &GcDoc) -> bool {
 
 /// Formats the free inodes of the first filesystem that was short of them, if it is not any more.
 fn enough_inodes(document: &GcDoc) -> String {
-    let mut short = document.filesystems.iter().filter(|filesystem| filesystem.wanted_inodes > 0);
-    let short = short.next().filter(|filesystem| filesystem.missing_inodes == 0);
+    let short = document
+        .filesystems
+        .iter()
+        .find(|filesystem| filesystem.wanted_inodes > 0)
+        .filter(|filesystem| filesystem.missing_inodes == 0);
     short.map_or_else(String::new, |filesystem| {
         format!(", {}", inodes_free(filesystem, filesystem.inodes_free_after))
     })
@@ -152,18 +155,21 @@ fn enough_inodes(document: &GcDoc) -> String {
 /// Formats the filesystems that are short of inodes after the run: `STILL FULL: 203 of 196,608 inodes free`.
 fn still_short(document: &GcDoc) -> String {
     let several = document.filesystems.len() > 1;
-    let short = document.filesystems.iter().filter(|filesystem| filesystem.missing_inodes > 0);
-    let short = short.map(|filesystem| {
-        let free = filesystem.inodes_free_after.zip(filesystem.inodes);
-        let is_full = free.is_some_and(|(free, all)| free < all / 100);
-        let words = if is_full { "STILL FULL" } else { "STILL SHORT OF INODES" };
-        let on = if several { format!(" on {}", safe(&filesystem.mount)) } else { String::new() };
-        let in_images = document.inode_use.iter().find(|inode_use| inode_use.mount == filesystem.mount);
-        let in_images = in_images.map_or_else(String::new, |inode_use| {
-            format!("; images hold {}", thousands(inode_use.in_images))
+    let short =
+        document.filesystems.iter().filter(|filesystem| filesystem.missing_inodes > 0).map(|filesystem| {
+            let free = filesystem.inodes_free_after.zip(filesystem.inodes);
+            let is_full = free.is_some_and(|(free, all)| free < all / 100);
+            let words = if is_full { "STILL FULL" } else { "STILL SHORT OF INODES" };
+            let on = if several { format!(" on {}", safe(&filesystem.mount)) } else { String::new() };
+            let in_images = document
+                .inode_use
+                .iter()
+                .find(|inode_use| inode_use.mount == filesystem.mount)
+                .map_or_else(String::new, |inode_use| {
+                    format!("; images hold {}", thousands(inode_use.in_images))
+                });
+            format!(" {words}: {}{on}{in_images}.", inodes_free(filesystem, filesystem.inodes_free_after))
         });
-        format!(" {words}: {}{on}{in_images}.", inodes_free(filesystem, filesystem.inodes_free_after))
-    });
     short.collect()
 }
 

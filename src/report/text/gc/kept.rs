@@ -71,15 +71,14 @@ fn which(kept: &[&KeptDoc], screen: &Screen) -> String {
 pub(super) const MOST: usize = 3;
 
 fn first_names(kept: &[&KeptDoc], number: usize) -> String {
-    let names: Vec<_> = kept.iter().take(number).map(|kept| name_or_id(&kept.names, &kept.id)).collect();
-    let names = names.join(", ");
+    let listed = kept.iter().take(number).map(|kept| name_or_id(&kept.names, &kept.id));
+    let names = listed.collect::<Vec<_>>().join(", ");
     match kept.len().saturating_sub(number) {
         0 => names,
         more => format!("{names} and {more} more"),
     }
 }
 
-/// Formats what the rule `not-repullable` costs.
 pub(super) fn kept_not_repullable(document: &GcDoc, screen: &Screen) -> String {
     let kept: Vec<_> = document.kept.iter().filter(|kept| kept.rule == Rule::NotRepullable).collect();
     if kept.is_empty() {

@@ -11,10 +11,10 @@ use crate::model::deletion::plan::{Phase, TargetKind};
 use crate::model::rules::Rule;
 use crate::model::text::display::count;
 use crate::report::json::{GcDoc, KeptDoc};
-use crate::report::text::format::{bytes, safe};
+use crate::report::text::format::{bytes, name_or_id, safe};
 use crate::report::text::report::deletions::Deletions;
 use crate::report::text::screen::Screen;
-use crate::services::diagnosis::StoppedUse;
+use crate::services::diagnosis::{DeletedBy, StoppedHolders};
 
 /// Width of notes if the output is not a terminal.
 const WIDTH: usize = 80;
@@ -78,15 +78,16 @@ fn remaining(document: &GcDoc, screen: &Screen) -> String {
     rules.sort_by_key(|(rule, kept)| (Reverse((bytes(kept), kept.len())), rule.as_str()));
     let mut out = out_of_reach(document, &closed);
     for (rule, kept) in rules {
-        let stopped = document.stopped_use.as_ref().filter(|stopped| {
-            rule == Rule::InUse && kept.iter().any(|kept| stopped.images.contains(&kept.id))
-        });
-        let reason = match stopped {
-            Some(stopped) => Some(in_use(stopped, &kept)),
-            None => reason_and_remedy(rule, &kept, document.header.generated_at, screen),
-        };
-        if let Some((state, remedy)) = reason {
-            let verb = if kept.len() == 1 { "is" } else { "are" };
+        let verb = if kept.len() == 1 { "is" } else { "are" };
+        if rule == Rule::InUse {
+            out.push_str(&format!(
+                "{} {verb} in use{}\n",
+                count(kept.len(), "image", "images"),
+                in_use(&document.stopped, kept)
+            ));
+        } else if let Some((state, remedy)) =
+            reason_and_remedy(rule, &kept, document.header.generated_at, screen)
+        {
             out.push_str(&format!("{} {verb} {state}; {remedy}\n", count(kept.len(), "image", "images")));
         }
     }
@@ -147,7 +148,6 @@ pub(super) fn reason_and_remedy(
             },
             says("why it failed"),
         ),
-        Rule::InUse => ("in use".to_owned(), says("by which container")),
         Rule::Pinned => ("pinned".to_owned(), says("where")),
         Rule::SandboxImage => ("used for the sandboxes of pods".to_owned(), "they have to stay".to_owned()),
         Rule::StaticPod => ("named by a static pod".to_owned(), says("by which")),
@@ -189,17 +189,37 @@ pub(super) fn reason_and_remedy(
     Some((state, remedy))
 }
 
-/// Returns the state of images in use of which stopped containers alone use some, and what ends that use.
-fn in_use(stopped: &StoppedUse, kept: &[&KeptDoc]) -> (String, String) {
-    let number = kept.iter().filter(|kept| stopped.images.contains(&kept.id)).count();
-    let mut containers: Vec<_> = stopped.containers.iter().take(MOST).map(|name| safe(name)).collect();
-    let more = stopped.containers.len().saturating_sub(MOST);
-    containers.extend((more > 0).then(|| format!("{more} more")));
-    let which = if number == kept.len() { "" } else { &format!(", {number} of them") };
-    let state = format!(
-        "in use{which} only by stopped containers: {} ({})",
-        containers.join(", "),
-        bytes(stopped.bytes)
-    );
-    (state, "`layersweep report` has the commands that remove these".to_owned())
+/// Describes the users of images in use: the stopped containers that alone keep some of them, and the users of the largest
+/// others.
+fn in_use(stopped: &StoppedHolders, kept: Vec<&KeptDoc>) -> String {
+    let number = kept.len();
+    let (held, mut used): (Vec<_>, Vec<_>) = kept.into_iter().partition(|kept| stopped.keeps(&kept.id));
+    let which = match held.len() {
+        0 => String::new(),
+        held if held == number => format!(" only by stopped containers{}", names(stopped)),
+        held => format!(", {held} of them only by stopped containers{}", names(stopped)),
+    };
+    used.sort_by(|a, b| b.frees_bytes.cmp(&a.frees_bytes).then_with(|| a.id.cmp(&b.id)));
+    let named = used.iter().take(MOST);
+    let named =
+        named.map(|kept| format!("\n  {}: {}", name_or_id(&kept.names, &kept.id), safe(&kept.detail)));
+    let more = used.get(MOST).map_or_else(String::new, |next| {
+        format!("\n  and {} more; `{}` says by which container", used.len() - MOST, safe(&next.explain))
+    });
+    format!("{which}{}{more}", named.collect::<String>())
+}
+
+/// Names the containers that keep images from `gc`, with what their removal lets it free.
+fn names(stopped: &StoppedHolders) -> String {
+    let removals = stopped.removals.iter();
+    let removals =
+        removals.filter(|removal| removal.deleted_by == DeletedBy::Gc && !removal.images.is_empty());
+    let mut containers: Vec<_> = removals.flat_map(|removal| &removal.containers).collect();
+    containers.sort_by(|a, b| (&a.store, &a.id).cmp(&(&b.store, &b.id)));
+    containers.dedup_by(|a, b| (&a.store, &a.id) == (&b.store, &b.id));
+    let mut names: Vec<_> = containers.iter().take(MOST).map(|container| safe(&container.name)).collect();
+    let more = containers.len().saturating_sub(MOST);
+    names.extend((more > 0).then(|| format!("{more} more")));
+    let names = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
+    format!("{names} ({})", bytes(stopped.keeps_bytes))
 }

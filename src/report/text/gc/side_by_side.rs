@@ -97,8 +97,12 @@ fn then(document: &GcDoc, kubelet: &Prediction) -> String {
 /// Formats the images that the kubelet would delete and layersweep keeps, even with the kubelet's policy.
 fn protected(document: &GcDoc, both: &Comparison) -> String {
     let Some(run) = both.kubelet.runs.first() else { return String::new() };
-    let kept = run.deleted.iter().filter(|id| document.deleted.iter().all(|deleted| deleted.id != **id));
-    let kept: Vec<_> = kept.filter_map(|id| document.kept.iter().find(|kept| kept.id == **id)).collect();
+    let kept: Vec<_> = run
+        .deleted
+        .iter()
+        .filter(|id| document.deleted.iter().all(|deleted| deleted.id != **id))
+        .filter_map(|id| document.kept.iter().find(|kept| kept.id == **id))
+        .collect();
     let Some(first) = kept.first() else { return String::new() };
     format!(
         "keeps {} of the images above, protected by layersweep's own rules (the first is {}: {})\n",

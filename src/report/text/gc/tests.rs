@@ -5,17 +5,15 @@ use super::remaining::reason_and_remedy;
 use super::*;
 use crate::config::Via;
 use crate::history::runs::Event;
-use crate::model::FilesystemIx;
-use crate::model::OutcomeKind;
-use crate::model::SCHEMA_VERSION;
 use crate::model::deletion::plan::{Phase, Problem, Reason, TargetKind, Trigger};
 use crate::model::rules::Rule;
 use crate::model::space::Started;
+use crate::model::{FilesystemIx, OutcomeKind, Owner, SCHEMA_VERSION};
 use crate::policy::PolicyKind;
 use crate::policy::compare::{Comparison, PredictedRun, Prediction};
 use crate::report::json::DeletionDoc;
 use crate::report::json::{ComparisonDoc, FreedDoc, GcFilesystemDoc, Header, InodeUseDoc, KeptDoc};
-use crate::services::diagnosis::StoppedUse;
+use crate::services::diagnosis::{DeletedBy, HeldImage, RemovableContainer, StoppedHolders, StoppedRemoval};
 
 fn screen(width: Option<usize>) -> Screen {
     Screen { width, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC }
@@ -131,7 +129,7 @@ fn document() -> GcDoc {
         absent: Vec::new(),
         not_in_store: vec![],
         inode_use: vec![],
-        stopped_use: None,
+        stopped: StoppedHolders::default(),
         comparison: vec![],
         warnings: vec![],
     }
@@ -277,33 +275,68 @@ fn each_reason_that_keeps_images_has_a_remedy() {
     let expected = "\
 2 images are too young until 00:03:00; --min-age 0s lets gc delete them now
 1 image is left alone until 1970-01-02 00:00:00, since a deletion failed; `layersweep explain dddddddddddd` says why it failed
-1 image is in use; `layersweep explain aaaaaaaaaaaa` says by which container
+1 image is in use
+  aa: why aa stays
 ";
     assert!(text.ends_with(expected), "{text}");
-    let containers = ["etl", "web", "db", "ci"].map(str::to_owned).into();
-    let stopped_use = Some(StoppedUse { images: vec!["aa".repeat(32)], containers, bytes: 105 << 20 });
-    let kept = vec![self::kept("aa", Rule::InUse), self::kept("bb", Rule::InUse)];
-    let text = shown(&GcDoc { outcome: OutcomeKind::NotReached, kept, stopped_use, ..document() }, None);
-    let expected = "2 images are in use, 1 of them only by stopped containers: etl, web, db, 1 more (105.0 MiB); \
-                    `layersweep report` has the commands that remove these\n";
-    assert!(text.ends_with(expected), "{text}");
-    // All of them, and a single one.
-    let names = ["etl".to_owned()].into();
-    let stopped_use = Some(StoppedUse { images: vec!["aa".repeat(32)], containers: names, bytes: 1 << 20 });
-    let kept = vec![self::kept("aa", Rule::InUse), self::kept("bb", Rule::FreesNothing)];
-    let text = shown(&GcDoc { outcome: OutcomeKind::NotReached, kept, stopped_use, ..document() }, None);
-    assert!(text.contains("\n1 image is in use only by stopped containers: etl (1.0 MiB); "), "{text}");
-    assert!(text.contains("\n1 image is too small alone, or shares its bytes with what stays; "), "{text}");
     for rule in Rule::ALL {
         let text = reason_and_remedy(*rule, &[&self::kept("a", *rule)], Timestamp::UNIX_EPOCH, &screen(None));
         let is_of_image = match rule {
-            // The last line of a run names the cost of the second one.
-            Rule::NotNeeded | Rule::NotRepullable => false,
+            // The users of images in use have lines of their own, and the last line of a run names the cost of the third.
+            Rule::InUse | Rule::NotNeeded | Rule::NotRepullable => false,
             Rule::NotProven => true,
             rule => *rule < Rule::Running,
         };
         assert_eq!(text.is_some(), is_of_image, "{rule}");
     }
+}
+
+fn removal(images: Vec<HeldImage>, names: &[&str]) -> StoppedRemoval {
+    let containers = names.iter().map(|name| RemovableContainer {
+        id: name.repeat(9),
+        name: (*name).into(),
+        owner: Owner::Podman,
+        state: "exited",
+        store: "/s".into(),
+        path: None,
+        own_bytes: 0,
+    });
+    StoppedRemoval {
+        filesystem: "/var".into(),
+        command: None,
+        containers: containers.collect(),
+        images,
+        needs_others: false,
+        own_bytes: 0,
+        own_inodes: 0,
+        keeps_bytes: 105 << 20,
+        deleted_by: DeletedBy::Gc,
+        text: String::new(),
+        effect: String::new(),
+        filesystem_ix: FilesystemIx::from(0),
+    }
+}
+
+/// Formats the images in use: `aa`, which the stopped containers `names` keep, and others.
+fn in_use(names: &[&str], others: &[&str]) -> String {
+    let image = HeldImage { id: "aa".repeat(32), name: "aa".into(), store: "/s".into() };
+    let removals = vec![removal(vec![image.clone()], names), removal(vec![], &["large"])];
+    let stopped = StoppedHolders { images: vec![image], keeps_bytes: 105 << 20, removals };
+    let others = others.iter().zip(1..);
+    let others = others.map(|(name, bytes)| KeptDoc { frees_bytes: bytes, ..kept(name, Rule::InUse) });
+    let kept = [kept("aa", Rule::InUse)].into_iter().chain(others).collect();
+    let text = shown(&GcDoc { outcome: OutcomeKind::NotReached, kept, stopped, ..document() }, None);
+    text[text.rfind("in use").unwrap()..].to_owned()
+}
+
+#[test]
+fn stopped_containers_are_named_before_users() {
+    assert_eq!(in_use(&["etl"], &[]), "in use only by stopped containers: etl (105.0 MiB)\n");
+    assert_eq!(
+        in_use(&["ci", "db", "etl", "web"], &["bb", "cc", "dd", "ee"]),
+        "in use, 1 of them only by stopped containers: ci, db, etl, 1 more (105.0 MiB)\n  ee: why ee stays\n  dd: why dd \
+         stays\n  cc: why cc stays\n  and 1 more; `layersweep explain bbbbbbbbbbbb` says by which container\n"
+    );
 }
 
 #[test]

@@ -32,7 +32,6 @@ fn rows(disk: &ReportFilesystemDoc, rows: usize) -> (Vec<usize>, Vec<usize>) {
     (by_size, small)
 }
 
-/// Returns the character and colour of a part by its row in the legend.
 fn look(row: Option<usize>, screen: &Screen) -> (char, Style) {
     let Some(position) = row else { return (if screen.unicode { SMALL } else { '+' }, Style::new()) };
     let character = if screen.unicode {
@@ -71,12 +70,10 @@ pub(super) fn bar(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, leg
     out + &thresholds(disk, screen, columns, width)
 }
 
-/// Returns the character for space reserved for root.
 fn reserve_character(screen: &Screen) -> char {
     if screen.unicode { '╌' } else { '-' }
 }
 
-/// Draws marks at the thresholds, with a line of their names.
 fn thresholds(disk: &ReportFilesystemDoc, screen: &Screen, columns: usize, width: usize) -> String {
     // The bar shows bytes; thresholds for inodes are in the line above it.
     let shown: Vec<_> = disk

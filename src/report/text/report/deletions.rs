@@ -8,11 +8,9 @@ use crate::report::text::screen::Screen;
 use crate::report::text::table::heading;
 use crate::services::diagnosis::{Cause, CauseGroup};
 
-/// List of one filesystem.
 pub(in crate::report::text) struct Deletions<'a> {
     /// Causes in order.
     pub(in crate::report::text) causes: Vec<&'a Cause>,
-    /// Resource that is short.
     pub(in crate::report::text) scarce: Counted,
     /// Low threshold for it, if it is passed.
     pub(in crate::report::text) low: Option<f64>,
@@ -67,7 +65,6 @@ impl Deletions<'_> {
         out + &note(&notes.join("; "), width)
     }
 
-    /// Formats what is not deleted now.
     pub(in crate::report::text) fn rest(&self, title: &str, screen: &Screen, width: usize) -> String {
         let mut out = String::new();
         let kept = self.causes.iter().filter(|cause| cause.listed_group(self.scarce) == CauseGroup::Kept);

@@ -14,7 +14,6 @@ use crate::sys::sysroot::Sysroot;
 
 /// Maximum size of a configuration file; larger files are not read.
 const MAX_FILE_BYTES: u64 = 16 << 20;
-/// Maximum number of files of a configuration with its imports.
 const MAX_FILES: usize = 1000;
 /// Snapshotters that version 1 configures by id alone.
 const BY_ID: [&str; 6] = ["overlayfs", "native", "btrfs", "devmapper", "erofs", "blockfile"];
@@ -39,7 +38,6 @@ pub struct RootConfig {
     pub proxies: Vec<(String, PathBuf)>,
     /// Directories with layers for the erofs snapshotter that another program put there.
     pub layer_caches: Vec<PathBuf>,
-    /// Configured sandbox images.
     pub pins: Vec<ConfiguredPin>,
     /// Sockets on which it listens according to its file or command line, each with its source.
     pub sockets: Vec<(PathBuf, String)>,

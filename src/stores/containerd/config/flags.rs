@@ -10,7 +10,6 @@ pub(super) struct Flags {
     pub(super) config: Option<PathBuf>,
     pub(super) root: Option<PathBuf>,
     pub(super) state: Option<PathBuf>,
-    /// Socket.
     pub(super) address: Option<PathBuf>,
     /// Data directory of k3s or RKE2.
     pub(super) data_dir: Option<DataDir>,

@@ -5,7 +5,7 @@ fn manifest(config: &str) -> Document {
 }
 
 fn blob(digest: &str, size: u64) -> Descriptor {
-    Descriptor { digest: digest.into(), size: Some(size), platform: None }
+    Descriptor { digest: digest.into(), size: Some(size), ..Descriptor::default() }
 }
 
 #[test]

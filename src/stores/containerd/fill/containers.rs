@@ -75,7 +75,6 @@ impl<'a> Filler<'a> {
     }
 }
 
-/// Returns the namespace of each pod, by the id of its sandbox.
 fn namespaces_of_pods(namespace: &Namespace) -> HashMap<&str, &str> {
     let containers = namespace.containers.iter().map(|record| (&record.id, &record.cri));
     let sandboxes = namespace.sandboxes.iter().map(|record| (&record.id, &record.cri));

@@ -32,8 +32,9 @@ impl<'a> Filler<'a> {
                 let images = images_of(groups, namespace, &container, record, by_name);
                 let image = images.first().copied();
                 let name = record.and_then(|record| record.name.clone());
-                let image_id = image.map(|image| self.writer.inventory[image].id.clone());
-                let image_id = image_id.or_else(|| Some(record?.image_name.clone()?.into()));
+                let image_id = image
+                    .map(|image| self.writer.inventory[image].id.clone())
+                    .or_else(|| Some(record?.image_name.clone()?.into()));
                 let by = format!("the Docker container {}", name.as_deref().unwrap_or(&container.lease.id));
                 match known.get(&id) {
                     Some(position) => {
@@ -121,8 +122,10 @@ fn images_of(
     let top = container.image_top.map(|top| (container.snapshot.snapshotter.as_str(), top));
     let on_top = here.iter().filter(|group| top.is_some_and(|top| group.tops.contains(&top)));
     let mut images: Vec<_> = on_top.map(|group| group.image).collect();
-    let named = record.and_then(|record| groups.named(&namespace.name, record.image_name.as_deref()?));
-    let named = named.map(|group| group.image).or(by_name);
+    let named = record
+        .and_then(|record| groups.named(&namespace.name, record.image_name.as_deref()?))
+        .map(|group| group.image)
+        .or(by_name);
     if images.is_empty() {
         images.extend(named)
     } else {

@@ -23,19 +23,16 @@ const SNAPSHOT_REF: &str = "containerd.io/gc.ref.snapshot.";
 /// Maximum size of a configuration; larger ones are not read. containerd reads such blobs up to 8 MiB.
 const MOST_CONFIG_BYTES: u64 = 8 << 20;
 
-/// An image and its names.
 pub(crate) struct ImageGroup<'a> {
     pub(crate) namespace: &'a Namespace,
     pub(crate) names: Vec<&'a ImageRecord>,
     pub(crate) resolved: Resolved,
     pub(crate) image: ImageIx,
-    /// Id of the image in the inventory.
     pub(crate) id: String,
     /// Its top snapshots: snapshotter and key, recorded or not.
     pub(crate) tops: Vec<(&'a str, &'a str)>,
 }
 
-/// All images of a root, with indexes.
 pub(crate) struct ImageGroups<'a> {
     pub(crate) all: Vec<ImageGroup<'a>>,
     /// Positions by namespace and name.
@@ -57,8 +54,9 @@ impl<'a> ImageGroups<'a> {
     /// Returns the image from which a container was created: by the configuration that CRI recorded, or by name.
     pub(crate) fn of(&self, namespace: &str, container: &ContainerRecord) -> Option<&ImageGroup<'a>> {
         let cri = container.cri.as_ref();
-        let by_config = cri.and_then(|cri| cri.image_ref.clone());
-        let by_config = by_config.and_then(|config| self.by_config.get(&(namespace, config)));
+        let by_config = cri
+            .and_then(|cri| cri.image_ref.clone())
+            .and_then(|config| self.by_config.get(&(namespace, config)));
         // The configuration of an image without a manifest is unknown, but its names are still recorded. CRI uses the
         // configuration's digest as one of them.
         let names = [
@@ -321,11 +319,10 @@ fn labels(snapshot: &Snapshot, names: &[&ImageRecord], resolved: &Resolved) -> L
 
 /// Returns the layers in the manifest, the base first.
 fn blobs(resolved: &Resolved) -> Vec<LayerBlob> {
-    let blobs = resolved.layers.iter().map(|layer| LayerBlob {
-        digest: layer.digest.clone(),
-        compressed_bytes: layer.size.unwrap_or_default(),
-    });
-    blobs.collect()
+    let blobs = resolved.layers.iter();
+    blobs
+        .map(|layer| LayerBlob::new(layer.digest.clone(), layer.size.unwrap_or_default(), &layer.media_type))
+        .collect()
 }
 
 /// Returns the names to show: not the image's id, and names with a digest only if there are no others.

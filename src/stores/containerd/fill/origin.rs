@@ -16,7 +16,6 @@ const SOURCE: &str = "containerd.io/distribution.source.";
 /// Namespaces in which BuildKit builds.
 const OF_BUILDS: [&str; 2] = ["moby", "buildkit"];
 
-/// Returns the origin of the image with these `names`.
 pub(super) fn origin(
     namespace: &Namespace,
     graph: &Graph<'_>,

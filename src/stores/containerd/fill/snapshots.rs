@@ -10,7 +10,6 @@ use crate::stores::containerd::snapshot::{Backend, FIRST_BACKEND_AREA};
 use crate::sys::quiet::FileKind;
 
 impl<'a> Filler<'a> {
-    /// Creates a node for every snapshot record, with the edges between them.
     pub(super) fn snapshots(&mut self) {
         let snapshot = self.snapshot;
         let entries: HashMap<(&str, &str), (usize, usize)> = snapshot
@@ -25,8 +24,12 @@ impl<'a> Filler<'a> {
             })
             .collect();
         let mut recorded: HashMap<(usize, usize), NodeIx> = HashMap::new();
-        let measured = snapshot.backends.iter().filter(|backend| backend.known && backend.is_measured());
-        let measured: HashSet<&str> = measured.map(|backend| backend.name.as_str()).collect();
+        let measured: HashSet<&str> = snapshot
+            .backends
+            .iter()
+            .filter(|backend| backend.known && backend.is_measured())
+            .map(|backend| backend.name.as_str())
+            .collect();
         for namespace in &snapshot.metadata.namespaces {
             for record in &namespace.snapshots {
                 let snapshotter = record.snapshotter.as_str();
@@ -178,8 +181,12 @@ impl<'a> Filler<'a> {
             }
             let backend = &snapshot.backends[backend_ix];
             let found = &backend.snapshots[entry];
-            let parent = found.parent.as_deref().and_then(|key| entries.get(&(backend.name.as_str(), key)));
-            let parent = parent.and_then(|entry| self.directories.get(entry)).copied();
+            let parent = found
+                .parent
+                .as_deref()
+                .and_then(|key| entries.get(&(backend.name.as_str(), key)))
+                .and_then(|entry| self.directories.get(entry))
+                .copied();
             let name = parent.map(|parent| self.writer.inventory[parent].id.clone());
             let made = &mut self.writer.inventory[node];
             made.needs.extend(parent);

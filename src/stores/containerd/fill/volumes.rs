@@ -19,7 +19,6 @@ use crate::sys::quiet;
 /// Directory of the mounts, below CRI's state directory.
 const DIRECTORY: &str = "image-volumes";
 
-/// An image volume of a pod.
 struct ImageVolume<'a> {
     namespace: &'a Namespace,
     record: &'a SnapshotRecord,
@@ -29,15 +28,12 @@ struct ImageVolume<'a> {
     images: Vec<ImageIx>,
 }
 
-/// All image volumes of a root.
 pub(crate) struct Volumes<'a>(Vec<ImageVolume<'a>>);
 
 impl Volumes<'_> {
-    /// Returns the images that are mounted for a sandbox.
     pub(super) fn of(&self, namespace: &str, sandbox: &str) -> Vec<ImageIx> {
-        let volumes = self.0.iter();
         let volumes =
-            volumes.filter(|volume| volume.namespace.name == namespace && volume.sandbox == sandbox);
+            self.0.iter().filter(|volume| volume.namespace.name == namespace && volume.sandbox == sandbox);
         let mut images: Vec<_> = volumes.flat_map(|volume| &volume.images).copied().collect();
         images.sort_unstable();
         images.dedup();
@@ -55,7 +51,6 @@ pub(crate) fn parse(path: &str) -> Option<(&str, &str)> {
 }
 
 impl<'a> Filler<'a> {
-    /// Finds the image volumes and their images.
     pub(crate) fn volumes(&self, groups: &ImageGroups<'a>) -> Volumes<'a> {
         let mut volumes = Vec::new();
         // Only CRI creates image volumes.

@@ -52,8 +52,7 @@ impl<'a> Filler<'a> {
     }
 
     fn image_damage(&mut self, group: &ImageGroup<'a>) {
-        let names: Vec<_> = group.names.iter().map(|name| name.name.as_str()).collect();
-        let names = names.join(", ");
+        let names = group.names.iter().map(|name| name.name.as_str()).collect::<Vec<_>>().join(", ");
         if let Some(digest) = group.resolved.missing.first() {
             let namespace = group.namespace.name.as_str();
             let remove = if is_for_ctr(namespace) {

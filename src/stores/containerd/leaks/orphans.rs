@@ -86,7 +86,6 @@ impl<'a> Filler<'a> {
         self.writer.leak(judged, &format!("{name}/{}", found.key), &path, found.created, vec![node]);
     }
 
-    /// Adds a layer in a cache of the erofs snapshotter that no snapshot uses.
     pub(crate) fn unused_cache_entry(&mut self, diff_id: &str, node: NodeIx) {
         let path = self.writer.inventory[node].path.clone();
         let since = self.snapshot.within.facts(&path).ok().and_then(|facts| facts.modified);

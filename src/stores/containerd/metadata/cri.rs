@@ -16,11 +16,9 @@ const SANDBOX_IMAGE: &str = "/annotations/io.kubernetes.cri.podsandbox.image-nam
 /// Facts about a container or sandbox recorded by CRI; each may be absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CriContainer {
-    /// True for a pod sandbox.
     pub sandbox: bool,
     /// Name of the container in its pod; for a sandbox the name of the pod.
     pub name: Option<String>,
-    /// Id of the pod's sandbox.
     pub sandbox_id: Option<String>,
     /// Digest of the image's configuration.
     pub image_ref: Option<String>,

@@ -8,10 +8,8 @@ use jiff::Timestamp;
 use super::values;
 use crate::stores::bolt::{Bucket, BucketEntry, go_time};
 
-/// Labels or annotations, by key.
 pub type RecordLabels = BTreeMap<String, String>;
 
-/// A field that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Oddity {
     /// Keys from the top bucket to the field, joined by `/`.
@@ -113,7 +111,6 @@ fn json_of(any: &[u8]) -> Option<serde_json::Value> {
     values::any_value(any).and_then(|value| serde_json::from_slice(value).ok())
 }
 
-/// Returns the buckets inside `bucket`, each with its key as text.
 pub(super) fn buckets<'a>(bucket: Option<Bucket<'a>>) -> impl Iterator<Item = (String, Bucket<'a>)> {
     bucket.into_iter().flat_map(|bucket| bucket.buckets()).map(|(key, bucket)| (text(key), bucket))
 }

@@ -19,18 +19,15 @@ pub use records::{
 
 use crate::stores::bolt::BoltDatabase;
 
-/// Content of `meta.db`.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
     /// Version of the schema: 3 in containerd 1.6 and 1.7, 4 from 2.0.
     pub version: Option<i64>,
     pub namespaces: Vec<Namespace>,
-    /// Fields that could not be parsed.
     pub oddities: Vec<Oddity>,
 }
 
 impl Metadata {
-    /// Reads all records of `meta.db`.
     #[must_use]
     pub fn read(database: &BoltDatabase) -> Self {
         let mut metadata = Self::default();

@@ -8,7 +8,6 @@ use super::records::{
 use super::values;
 use crate::stores::bolt::Bucket;
 
-/// Reads the namespace `name`.
 pub(super) fn read(name: &str, bucket: Bucket<'_>, odd: &mut Vec<Oddity>) -> Namespace {
     let mut reader = NamespaceReader { name, bucket, odd };
     let snapshots = buckets(bucket.bucket("snapshots"));

@@ -13,11 +13,9 @@ pub struct Namespace {
     /// `k8s.io`, `moby`, `default`, …
     pub name: String,
     pub images: Vec<ImageRecord>,
-    /// Blobs with a record in the namespace.
     pub blobs: Vec<BlobRecord>,
     /// Downloads in progress.
     pub ingests: Vec<IngestRecord>,
-    /// Snapshots of all snapshotters.
     pub snapshots: Vec<SnapshotRecord>,
     /// Containers, including CRI's sandboxes if containerd itself created them.
     pub containers: Vec<ContainerRecord>,
@@ -27,7 +25,6 @@ pub struct Namespace {
     pub sandboxes: Vec<ContainerRecord>,
 }
 
-/// An image name and its target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageRecord {
     /// The name, for example `docker.io/library/busybox:1`.
@@ -36,12 +33,10 @@ pub struct ImageRecord {
     pub target: String,
     /// Length of the target in bytes, as recorded.
     pub target_size: Option<u64>,
-    /// Time at which the name was created.
     pub created: Option<Timestamp>,
     pub labels: RecordLabels,
 }
 
-/// Record of a blob in one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlobRecord {
     /// Digest with the algorithm.
@@ -61,11 +56,9 @@ pub struct IngestRecord {
     pub backend_ref: Option<String>,
     /// Time until which it is kept without a lease; absent if a lease keeps it.
     pub expires: Option<Timestamp>,
-    /// Digest of the blob that is downloaded.
     pub expected: Option<String>,
 }
 
-/// Record of a snapshot in one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotRecord {
     /// The snapshotter, for example `overlayfs`.
@@ -86,13 +79,10 @@ pub struct ContainerRecord {
     pub id: String,
     /// Name of its image when it was created.
     pub image: Option<String>,
-    /// Snapshotter of its writable snapshot.
     pub snapshotter: Option<String>,
-    /// Key of its writable snapshot.
     pub snapshot_key: Option<String>,
     pub created: Option<Timestamp>,
     pub labels: RecordLabels,
-    /// Facts recorded by CRI.
     pub cri: Option<CriContainer>,
 }
 
@@ -103,7 +93,6 @@ pub struct LeaseRecord {
     pub created: Option<Timestamp>,
     /// Labels; `containerd.io/gc.expire` is the expiry.
     pub labels: RecordLabels,
-    /// Digests of blobs.
     pub content: Vec<String>,
     /// Snapshots: snapshotter and key.
     pub snapshots: Vec<(String, String)>,

@@ -12,7 +12,6 @@ use crate::stores::bolt::BoltDatabase;
 const BLOB_SOURCE: &str = "io.containerd.erofs.v1/blob.source";
 const BLOB_REF: &str = "io.containerd.erofs.v1/blob.ref";
 
-/// Kind of a snapshot in its snapshotter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SnapshotKind {
     /// Mounted read-only for a short time.
@@ -23,7 +22,6 @@ pub enum SnapshotKind {
     Committed,
 }
 
-/// Record of a snapshot in its snapshotter's database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendSnapshot {
     /// Key: `<namespace>/<number>/<key>`. The number is not that of the directory.
@@ -32,7 +30,6 @@ pub struct BackendSnapshot {
     pub id: u64,
     /// Kind; `None` if the record does not contain a valid one.
     pub kind: Option<SnapshotKind>,
-    /// Key of the parent.
     pub parent: Option<String>,
     pub created: Option<Timestamp>,
     /// Path of the file in a cache that contains its content (erofs snapshotter).

@@ -114,10 +114,15 @@ impl<'a> ArtifactFiller<'a> {
         for artifact in &layout.artifacts {
             let documents = artifact.reach.documents.iter();
             let rest = artifact.reach.blobs.iter().filter(|blob| !artifact.reach.documents.contains(blob));
-            let holds = documents.chain(rest).filter_map(|digest| self.blobs.get(digest.as_str()).copied());
-            let holds: Vec<_> = holds.collect();
-            let layers = artifact.reach.layers.iter().map(|layer| &layer.0);
-            let layers = layers.filter(|digest| self.blobs.contains_key(digest.as_str())).cloned();
+            let holds: Vec<_> =
+                documents.chain(rest).filter_map(|digest| self.blobs.get(digest.as_str()).copied()).collect();
+            let layers = artifact
+                .reach
+                .layers
+                .iter()
+                .map(|layer| &layer.0)
+                .filter(|digest| self.blobs.contains_key(digest.as_str()))
+                .cloned();
             let digests = vec![artifact.digest.clone()];
             let born = layout.path_of(&artifact.digest).and_then(|path| self.since(&path));
             self.writer.inventory.images.push(Image {
@@ -195,8 +200,8 @@ impl<'a> ArtifactFiller<'a> {
 
     fn leaks(&mut self, nodes: &[NodeIx]) {
         let layout = self.layout;
-        let needed = layout.artifacts.iter().flat_map(|artifact| &artifact.reach.blobs);
-        let needed: HashSet<&str> = needed.map(String::as_str).collect();
+        let needed: HashSet<&str> =
+            layout.artifacts.iter().flat_map(|artifact| &artifact.reach.blobs).map(String::as_str).collect();
         for (unit, node) in layout.units.iter().zip(nodes) {
             let digest = match &unit.kind {
                 ArtifactUnit::Blob(digest) if !needed.contains(digest.as_str()) => Some(digest),

@@ -20,7 +20,6 @@ pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
 /// Maximum number of hex digits: those of sha512, the longest algorithm.
 const MOST_HEX: usize = 128;
 
-/// Entry of `index.json`: a name of an artifact.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexEntry {
     /// Digest of the manifest, or of an index of manifests.
@@ -36,9 +35,7 @@ pub struct LayoutDocument {
     pub members: Vec<String>,
     /// Digests and lengths (in bytes) of the layers, in the order of the manifest.
     pub layers: Vec<(String, Option<u64>)>,
-    /// Every digest in the document.
     pub needs: BTreeSet<String>,
-    /// Annotations, in the order of their keys.
     pub annotations: Vec<(String, String)>,
 }
 
@@ -69,8 +66,11 @@ fn entry(element: &Value) -> Option<IndexEntry> {
     let digest = element.get("digest")?.as_str()?;
     split(digest)?;
     let annotations = element.get("annotations");
-    let name = annotations.and_then(|annotations| annotations.get(REF_NAME)).and_then(Value::as_str);
-    let name = name.filter(|name| !name.is_empty()).map(str::to_owned);
+    let name = annotations
+        .and_then(|annotations| annotations.get(REF_NAME))
+        .and_then(Value::as_str)
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned);
     Some(IndexEntry { digest: digest.to_owned(), name })
 }
 
@@ -97,15 +97,18 @@ pub fn document(bytes: &[u8]) -> Option<LayoutDocument> {
     };
     let members = members.into_iter().map(|member| member.digest).collect();
     let layers = layers.into_iter().map(|layer| (layer.digest, layer.size)).collect();
-    let annotations = json.get("annotations").and_then(Value::as_object).into_iter().flatten();
-    let annotations = annotations.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
-    let annotations = annotations.collect();
+    let annotations = json
+        .get("annotations")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect();
     let mut needs = BTreeSet::new();
     collect(&json, &mut needs);
     Some(LayoutDocument { members, layers, needs, annotations })
 }
 
-/// Collects the digests in a JSON value.
 fn collect(json: &Value, digests: &mut BTreeSet<String>) {
     match json {
         Value::String(text) if split(text).is_some() => {
@@ -128,7 +131,6 @@ pub struct Reached {
     pub layers: Vec<(String, Option<u64>)>,
     /// Documents that are missing or cannot be parsed.
     pub unread: Vec<String>,
-    /// Annotations of the first document.
     pub annotations: Vec<(String, String)>,
 }
 
@@ -160,8 +162,10 @@ pub fn reach(
             continue;
         }
         reach.blobs.insert(next.clone());
-        let document = known.entry(next.clone()).or_insert_with(|| read(&next)).as_ref();
-        let document = document
+        let document = known
+            .entry(next.clone())
+            .or_insert_with(|| read(&next))
+            .as_ref()
             .filter(|document| allowance.charge(allowance::TEXT * document.needs.len() as u64).is_ok());
         let is_first = reach.documents.is_empty();
         let Some(document) = document else {

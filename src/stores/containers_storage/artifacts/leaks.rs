@@ -14,19 +14,15 @@ pub(super) fn is_temporary(name: &str) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ArtifactFacts {
     pub(super) consistency: Consistency,
-    /// A process holds the lock.
     pub(super) is_locked: bool,
-    /// The file is mounted.
     pub(super) is_mounted: bool,
     pub(super) age: Option<SignedDuration>,
 }
 
-/// Judges a blob that no entry of the index needs.
 pub(super) fn orphan(known: ArtifactFacts) -> Judgement {
     judge("no index entry needs this blob", known)
 }
 
-/// Judges a temporary file.
 pub(super) fn temporary(known: ArtifactFacts) -> Judgement {
     judge("a temporary file of a pull or an addition", known)
 }
@@ -48,7 +44,6 @@ fn judge(fact: &str, known: ArtifactFacts) -> Judgement {
     Judgement::of(LeakClass::ArtifactOrphan, fact).but(verdict, reason)
 }
 
-/// Judges an entry of the index some of whose blobs are missing.
 pub(super) fn broken(missing: &[String], is_certain: bool) -> Judgement {
     let first = missing.first().map_or("", String::as_str);
     let more = match missing.len() {

@@ -26,7 +26,6 @@ pub use read::{ArtifactUnit, Layout, LayoutUnit, exists, moved, read};
 /// Driver of the store in the inventory, and name of its directory in the graphroot.
 pub const DRIVER: &str = crate::model::ARTIFACTS;
 
-/// Returns the directory of a graphroot's artifacts.
 #[must_use]
 pub fn directory(graphroot: &Path) -> PathBuf {
     graphroot.join(DRIVER)

@@ -27,17 +27,14 @@ const MOST_INDEX_BYTES: u64 = 256 << 20;
 /// Maximum size of a manifest that the libraries read (container-libs, `image/internal/iolimits`).
 const MOST_DOCUMENT_BYTES: u64 = 4 << 20;
 
-/// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// An artifact: all entries of the index with the same digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Artifact {
-    /// Digest of the manifest or index.
     pub digest: String,
     /// Names, in the order of the index.
     pub names: Vec<String>,
-    /// Documents and blobs that the artifact needs.
     pub reach: Reached,
 }
 
@@ -49,7 +46,6 @@ impl Artifact {
     }
 }
 
-/// Content of an artifact store.
 #[derive(Clone, Debug)]
 pub struct Layout {
     /// Directories of the store; the driver is [`DRIVER`].
@@ -64,15 +60,12 @@ pub struct Layout {
     pub is_locked: bool,
     /// Degree to which the index can be trusted.
     pub consistency: Consistency,
-    /// Files that could not be read.
     pub findings: Vec<Finding>,
     signature: Option<LayoutSignature>,
 }
 
-/// Kind of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ArtifactUnit {
-    /// A blob, by its digest.
     Blob(String),
     /// A temporary file of a pull or an addition.
     Temporary,
@@ -188,13 +181,11 @@ fn read_once(places: &StorePlaces) -> io::Result<Layout> {
 }
 
 impl Layout {
-    /// Returns the store's directory.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         directory(&self.places.graphroot)
     }
 
-    /// Returns the path of a blob.
     #[must_use]
     pub fn path_of(&self, digest: &str) -> Option<PathBuf> {
         Some(self.directory().join(layout::path_of(digest)?))
@@ -264,8 +255,11 @@ impl Layout {
             self.metadata(below.clone(), TreeScope::EntryOnly);
             for blob in self.listed(within, &below) {
                 let path = below.join(&blob.name);
-                let digest = blob.name.to_str().map(|hex| format!("{name}:{hex}"));
-                let digest = digest.filter(|digest| layout::split(digest).is_some());
+                let digest = blob
+                    .name
+                    .to_str()
+                    .map(|hex| format!("{name}:{hex}"))
+                    .filter(|digest| layout::split(digest).is_some());
                 let facts = within.facts(&self.directory().join(&path));
                 match (digest, facts) {
                     (Some(digest), Ok(facts)) if facts.kind == FileKind::File => {

@@ -18,7 +18,6 @@ use crate::stores::store::{Filling, Store, UnitView};
 use crate::stores::unit::views;
 use crate::sys::quiet::Within;
 
-/// An artifact store.
 #[derive(Clone, Debug)]
 pub struct Artifacts {
     layout: Layout,

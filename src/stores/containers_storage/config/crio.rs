@@ -30,7 +30,6 @@ const DEFAULT_PAUSE_IMAGES: [&str; 5] = [
     "k8s.gcr.io/pause:3.6",
 ];
 
-/// Settings from CRI-O's files.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Crio {
     root: Option<Sourced>,
@@ -144,7 +143,6 @@ impl Crio {
         [self.pinned_images.clone(), self.sandboxes()].concat()
     }
 
-    /// Returns the images that CRI-O creates pod sandboxes from.
     pub(super) fn sandboxes(&self) -> Vec<Pin> {
         match &self.pause_image {
             Some(pause) if pause.pattern.is_empty() => Vec::new(),

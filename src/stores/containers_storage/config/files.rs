@@ -190,7 +190,6 @@ pub(super) struct TomlTable<'a> {
 }
 
 impl<'a> TomlTable<'a> {
-    /// Path of the file, inside the root.
     pub(super) fn path(&self) -> &'a Path {
         self.file.path
     }
@@ -202,7 +201,6 @@ impl<'a> TomlTable<'a> {
         })
     }
 
-    /// Returns a table nested in this table.
     pub(super) fn table(&self, name: &str, problems: &mut Problems) -> Option<TomlTable<'a>> {
         let value = self.get(name)?;
         let table = value.get_ref().as_table();

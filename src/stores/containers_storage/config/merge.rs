@@ -10,7 +10,6 @@ use super::types::StoreConfig;
 /// Device and inode of a graphroot. Two paths with the same identity lead to the same directory.
 type Identity = (u64, u64);
 
-/// The stores found so far.
 #[derive(Debug)]
 pub(super) struct MergedStores<'a> {
     files: Rc<Files<'a>>,

@@ -89,7 +89,6 @@ pub fn named(
     GraphrootDiscovery { stores, others: found.stores, problems, ..found }
 }
 
-/// A user and the user's stores.
 #[derive(Clone, Debug)]
 pub struct UserStores {
     pub uid: u32,
@@ -139,7 +138,6 @@ pub fn crio_start(sysroot: &Sysroot) -> Option<CrioStart> {
     Crio::read(&Files::new(sysroot), &mut Problems::default()).map(|crio| crio.start)
 }
 
-/// Returns the socket that CRI-O's configuration names, with the file.
 #[must_use]
 pub fn crio_socket(sysroot: &Sysroot) -> Option<(PathBuf, PathBuf)> {
     Crio::read(&Files::new(sysroot), &mut Problems::default())?.socket
@@ -161,7 +159,6 @@ pub fn crio_roots(sysroot: &Sysroot, environment: &Environment, has_run: bool) -
     stores.flat_map(|store| [Some(store.graphroot), store.imagestore]).flatten().collect()
 }
 
-/// Configuration and stores found so far.
 struct NodeConfiguration<'a> {
     files: Rc<Files<'a>>,
     /// Environment, with the home from the user database if no variable sets it.
@@ -170,9 +167,7 @@ struct NodeConfiguration<'a> {
     stores: MergedStores<'a>,
     crio: Option<Crio>,
     problems: Problems,
-    /// Configured directories for temporary files of the tools.
     temporary: Vec<PathBuf>,
-    /// The homes of all users were searched for stores.
     has_homes: bool,
 }
 

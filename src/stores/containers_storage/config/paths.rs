@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 use super::types::{Problems, Sourced, StorageSettings, StoreConfig};
 use crate::stores::environment::Environment;
 
-/// Built-in graphroot of root's store.
 const GRAPHROOT: &str = "/var/lib/containers/storage";
 
-/// Built-in runroot of root's store.
 const RUNROOT: &str = "/run/containers/storage";
 
 /// Paths of a store for which no file sets others.
@@ -17,12 +15,10 @@ const RUNROOT: &str = "/run/containers/storage";
 pub(super) struct Defaults {
     pub(super) graphroot: PathBuf,
     pub(super) runroot: PathBuf,
-    /// Source of these values, for messages.
     pub(super) origin: String,
 }
 
 impl Defaults {
-    /// Returns the paths of root's store.
     pub(super) fn system() -> Self {
         Self { graphroot: GRAPHROOT.into(), runroot: RUNROOT.into(), origin: built_in() }
     }

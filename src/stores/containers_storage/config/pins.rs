@@ -19,6 +19,8 @@ use crate::model::text::reference::repository;
 pub fn pin_matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(rest) => fold(name).contains(&fold(rest.strip_prefix('*').unwrap_or(rest))),
+        // Each proof of a deletion compares every pattern with every image.
+        None if name.is_ascii() && pattern.is_ascii() => name.eq_ignore_ascii_case(pattern),
         None => fold(name) == fold(pattern),
     }
 }
@@ -58,6 +60,9 @@ pub fn pinned_by(pins: &[Pin], names: &[String], digests: &[String]) -> Vec<PinR
 /// Folds case. Letters that Go's case-insensitive regular expressions treat as equal get the same text. More letters get
 /// the same text than in Go (`ß` and `ss`), never fewer.
 fn fold(text: &str) -> String {
+    if text.is_ascii() {
+        return text.to_ascii_lowercase();
+    }
     // Lower case first: U+1E9E (capital sharp s) has no upper case mapping, but its lower case `ß` has.
     let upper = text.chars().flat_map(char::to_lowercase).flat_map(char::to_uppercase);
     upper.flat_map(char::to_lowercase).collect()

@@ -21,7 +21,6 @@ const MOST_ADDITIONAL: usize = 100;
 /// Drivers that libraries up to 1.62 copy from root's file into the configuration of a user's store.
 const ROOTLESS_DRIVERS: [&str; 4] = ["btrfs", "overlay", "overlay2", "vfs"];
 
-/// A user who may have a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct User {
     pub(super) uid: u32,

@@ -155,7 +155,6 @@ fn is_drop_in(entry: &DirectoryEntry) -> bool {
     entry.kind == FileKind::File && is_conf(entry)
 }
 
-/// Returns true if the name ends in `.conf`.
 pub(super) fn is_conf(entry: &DirectoryEntry) -> bool {
     entry.name.as_encoded_bytes().ends_with(b".conf")
 }

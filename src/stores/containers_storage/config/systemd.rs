@@ -18,8 +18,11 @@ pub(super) fn temporary_directories(files: &Files<'_>) -> Vec<PathBuf> {
         let unit = Path::new(directory).join(unit);
         let drop_ins = unit.with_extension("service.d");
         let listed = files.list(&drop_ins);
-        let drop_ins = listed.iter().flatten().filter(|entry| is_conf(entry));
-        let drop_ins = drop_ins.map(|entry| unit.with_extension("service.d").join(&entry.name));
+        let drop_ins = listed
+            .iter()
+            .flatten()
+            .filter(|entry| is_conf(entry))
+            .map(|entry| unit.with_extension("service.d").join(&entry.name));
         for file in std::iter::once(unit.clone()).chain(drop_ins).filter(|file| files.exists(file)) {
             if let Ok(text) = &*files.text(&file) {
                 found.extend(text.lines().flat_map(values));

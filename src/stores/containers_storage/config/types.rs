@@ -34,13 +34,11 @@ pub struct StoreConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pin {
     pub pattern: String,
-    /// File that contains the pattern.
     pub origin: String,
     /// Pod sandboxes are made from the image.
     pub is_of_sandboxes: bool,
 }
 
-/// Configuration of the stores on a node.
 #[derive(Clone, Debug, Default)]
 pub struct GraphrootDiscovery {
     /// Stores to scan, each graphroot once.
@@ -70,7 +68,6 @@ pub struct UnreadConfig {
     pub file: PathBuf,
 }
 
-/// A value and the file that sets it.
 pub(super) type Sourced = (String, PathBuf);
 
 /// Settings as the files contain them, without expanded variables or defaults.
@@ -96,7 +93,6 @@ pub(super) struct Strings {
     pub(super) append: Option<bool>,
 }
 
-/// Files that could not be read or parsed.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     /// Path inside the root, and reason.

@@ -82,11 +82,15 @@ impl GraphrootFiller<'_> {
             .collect();
         let within = &self.within;
         // A list that is too young keeps its members.
-        let births = snapshot.images.par_iter().zip(&directories).map(|(record, directory)| {
-            let is_needed = only.is_none_or(|only| only == record.id) || lists::is_list(record);
-            is_needed.then(|| within.born(directory).ok().flatten()).flatten()
-        });
-        let births: Vec<_> = births.collect();
+        let births: Vec<_> = snapshot
+            .images
+            .par_iter()
+            .zip(&directories)
+            .map(|(record, directory)| {
+                let is_needed = only.is_none_or(|only| only == record.id) || lists::is_list(record);
+                is_needed.then(|| within.born(directory).ok().flatten()).flatten()
+            })
+            .collect();
         let origins = if self.writer.origins {
             origin::of_images(snapshot, &births, self.writer.blobs)
         } else {
@@ -94,8 +98,8 @@ impl GraphrootFiller<'_> {
         };
         let mut births = births.into_iter();
         let mut origins = origins.into_iter();
-        let tops = snapshot.images.iter().map(|record| self.find_layer(record.layer.as_deref()?));
-        let tops: Vec<_> = tops.collect();
+        let tops: Vec<_> =
+            snapshot.images.iter().map(|record| self.find_layer(record.layer.as_deref()?)).collect();
         let chains: Vec<_> = tops.into_par_iter().map(|top| chain(&links, top)).collect();
         let mut chains = chains.into_iter();
         for (position, record) in snapshot.images.iter().enumerate() {
@@ -119,12 +123,14 @@ impl GraphrootFiller<'_> {
             }
             let chain = chains.next().unwrap_or_default();
             // Many images have the same layers. They share the memory of the ids.
-            let layers = chain.iter().map(|node| {
-                layer_ids[node.get()]
-                    .get_or_insert_with(|| self.writer.inventory[*node].id.as_str().into())
-                    .clone()
-            });
-            let layers = layers.collect();
+            let layers = chain
+                .iter()
+                .map(|node| {
+                    layer_ids[node.get()]
+                        .get_or_insert_with(|| self.writer.inventory[*node].id.as_str().into())
+                        .clone()
+                })
+                .collect();
             let (origin, blobs) = origins.next().unwrap_or_default();
             let mut names = record.names.clone();
             // The first name is shown, so tags come first. A pull by digest inserts its name before the tag
@@ -152,7 +158,6 @@ impl GraphrootFiller<'_> {
         ids
     }
 
-    /// Adds the members of manifest lists.
     fn lists(&mut self, images: &HashMap<String, ImageIx>) {
         let snapshot = self.snapshot;
         let mut by_digest: HashMap<&str, Vec<ImageIx>> = HashMap::new();

@@ -165,9 +165,8 @@ impl GraphrootFiller<'_> {
                 // The path of its files is unknown, and layersweep does not edit stores with such a driver.
                 if record.incomplete {
                     let path = self.writer.inventory[node].path.clone();
-                    let judged = leaks::incomplete(&self.circumstances(&path, record.created));
-                    let judged =
-                        judged.but(Verdict::Report, "with this driver only they do: run `podman images`");
+                    let judged = leaks::incomplete(&self.circumstances(&path, record.created))
+                        .but(Verdict::Report, "with this driver only they do: run `podman images`");
                     self.writer.leak(judged, &record.id, &path, record.created, vec![node]);
                 }
                 continue;

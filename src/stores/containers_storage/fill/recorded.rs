@@ -48,7 +48,6 @@ impl GraphrootFiller<'_> {
         }
     }
 
-    /// Reports the faults found by the inspection.
     fn faults(&mut self) {
         let snapshot = self.snapshot;
         for Inconsistency { of, path, judged } in &snapshot.inspection.faults {

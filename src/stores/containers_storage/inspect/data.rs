@@ -21,7 +21,6 @@ use crate::sys::quiet::{FileKind, Within};
 /// Number of bytes at the start of a file that are checked for zeroes, which a power failure leaves.
 const BEGINNING: usize = 64;
 
-/// Checks the files of every image.
 pub(super) fn faults(snapshot: &Snapshot) -> Vec<Inconsistency> {
     let within = snapshot.places.within();
     let images = snapshot.images.par_iter().enumerate();

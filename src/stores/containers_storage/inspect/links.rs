@@ -26,12 +26,10 @@ use crate::sys::quiet::{Below, FileKind, Within, if_present};
 /// Maximum size of a `link` file. A name has 26 letters.
 const MOST_LINK_BYTES: u64 = 256;
 
-/// Content of a `link` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LinkName {
     /// A name that is in `l/`, and its inode.
     Present(String, u64),
-    /// A name that is not in `l/`.
     Missing(String),
     /// The file is empty or missing.
     Blank,
@@ -42,8 +40,8 @@ pub(super) enum LinkName {
 pub(super) struct LinksFound {
     pub(super) faults: Vec<Inconsistency>,
     pub(super) short_names: Vec<ShortName>,
-    /// Stamp of each layer's directory, by position of the layer.
-    pub(super) stamps: Vec<Option<Fingerprint>>,
+    /// Stamp of each layer's directory, and true if its `diff` is a directory; by position of the layer.
+    pub(super) stamps: Vec<Option<(Fingerprint, bool)>>,
 }
 
 /// Inspects every area. An area that cannot be read completely is skipped.
@@ -73,7 +71,6 @@ fn complete_layer(snapshot: &Snapshot, id: &str) -> Option<usize> {
     snapshot.layer_at(OsStr::new(id)).filter(|position| !snapshot.layers[*position].incomplete)
 }
 
-/// The driver's directory in an area.
 #[derive(Debug)]
 pub(super) struct LinkArea<'a> {
     pub(super) driver: PathBuf,
@@ -81,8 +78,8 @@ pub(super) struct LinkArea<'a> {
     pub(super) device: u64,
     /// Directories of layers, in order, with the content of their `link` files.
     pub(super) directories: Vec<(&'a str, LinkName)>,
-    /// Stamp of each directory; `None` if it could not be determined.
-    pub(super) stamps: Vec<Option<Fingerprint>>,
+    /// Stamp of each directory, and true if its `diff` is a directory; `None` if they could not be determined.
+    pub(super) stamps: Vec<Option<(Fingerprint, bool)>>,
 }
 
 impl<'a> LinkArea<'a> {
@@ -117,9 +114,9 @@ fn list(within: &Within, links: &Path) -> io::Result<(HashMap<String, u64>, u64)
     Ok((names, within.facts(links)?.device))
 }
 
-/// Returns the content of the directory's `link` file, and the directory's stamp. Both are read with a single lookup of
+/// Returns the content of the directory's `link` file, and the directory's stamp as in [`LinkArea`]. Both are read with a single lookup of
 /// the directory, since lookups take most of the time in a large store.
-fn read(below: &Below, id: &str) -> io::Result<(String, Option<Fingerprint>)> {
+fn read(below: &Below, id: &str) -> io::Result<(String, Option<(Fingerprint, bool)>)> {
     let id = Path::new(id);
     let (stamp, text) = match below.directory(id) {
         Ok(directory) => {

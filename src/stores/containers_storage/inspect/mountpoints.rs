@@ -22,7 +22,6 @@ pub(crate) const MOST_BYTES: u64 = 64 << 20;
 /// Maximum number of attempts to read a table that keeps changing.
 const TRIES: u32 = 20;
 
-/// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Entry of the file (`layerMountPoint`).
@@ -31,10 +30,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub(crate) struct Mounted {
     #[serde(rename = "id")]
     pub(crate) layer: String,
-    /// Mount point according to the file.
     pub(crate) path: PathBuf,
     count: i64,
-    /// Path of the file.
     #[serde(skip)]
     pub(crate) file: PathBuf,
     /// The layer is mounted at `path`, or an overlay at any path has it as upper or lower directory. Set only in

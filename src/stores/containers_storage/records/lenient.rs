@@ -16,12 +16,10 @@ use serde_json::value::RawValue;
 /// invalid; real images have a few dozen names.
 pub(crate) const MOST_MEMBERS: usize = 4096;
 
-/// Value of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Truth {
     /// `false`, `null` or absent.
     No,
-    /// `true`.
     Yes,
     /// A value of another type.
     Odd,
@@ -87,7 +85,6 @@ impl<'a> Object<'a> {
         Ok(self.field(name).map_or(Ok(None), Self::parse)?.unwrap_or_default())
     }
 
-    /// Returns the elements of an array that are strings.
     pub(super) fn texts(&self, name: &str) -> Result<Vec<String>, String> {
         let Some(array) = self.field(name).map(RawValue::get).filter(|text| text.starts_with('[')) else {
             return Ok(Vec::new());
@@ -105,7 +102,6 @@ impl<'a> Object<'a> {
         texts
     }
 
-    /// Returns the members of an object that have the type `T`.
     pub(super) fn members<T: DeserializeOwned>(&self, name: &str) -> Result<Vec<(String, T)>, String> {
         let mut members = Vec::new();
         for (name, value) in self.object(name)?.0 {

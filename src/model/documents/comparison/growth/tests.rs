@@ -3,7 +3,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use crate::model::documents::comparison::growth::*;
-use crate::model::documents::scan_summary::{ComparedScan, layer_name};
+use crate::model::documents::scan_summary::{ComparedScan, SummaryStore, layer_name};
 
 fn entry(bytes: u64, name: &str) -> SummaryEntry {
     SummaryEntry { bytes, extra: 0, name: name.to_owned() }
@@ -136,6 +136,80 @@ fn only_bytes_that_came_are_growth() {
     );
 }
 
+/// Adds paths outside the stores, `(kind, path, bytes, name)`, of a scan that names those of at least 10 bytes.
+fn with_paths(mut summary: ScanSummary, paths: &[(SummaryKind, &str, u64, &str)]) -> ScanSummary {
+    let rest = SummaryEntry { bytes: 7, extra: 10, name: String::new() };
+    summary.entries.insert(Key::outside(SummaryKind::Path, "/var".into()), rest);
+    let paths = paths.iter().map(|(kind, path, bytes, name)| {
+        (Key::outside(*kind, (*path).to_owned()), SummaryEntry { bytes: *bytes, ..entry(0, name) })
+    });
+    summary.entries.extend(paths);
+    summary
+}
+
+#[test]
+fn growth_outside_stores_has_a_name() {
+    use SummaryKind::{Path, PodLog, PodVolume, Volume};
+    let [before, after] = week();
+    let plain = [rows(&before, &after, GroupBy::Owner), rows(&before, &after, GroupBy::Container)];
+    let before = with_paths(
+        before,
+        &[
+            (Path, "/var/db", 100, ""),
+            (Path, "/var/mail", 30, ""),
+            (Path, "/var/mail/a", 12, ""),
+            (PodLog, "/var/log/pods/shop_web-0_1/app", 20, "shop/web-0/app"),
+        ],
+    );
+    let mut after = with_paths(
+        after,
+        &[
+            (Path, "/var/db", 250, ""),
+            // Too small for the earlier scan: it counts with the directory around it.
+            (Path, "/var/mail/b", 9, ""),
+            (Path, "/var/mail", 33, ""),
+            (Path, "/var/new", 40, ""),
+            (PodLog, "/var/log/pods/shop_web-0_2/app", 25, "shop/web-0/app"),
+            (PodVolume, "/var/lib/kubelet/pods/2/volumes/e/cache", 11, "shop/web-0/cache"),
+        ],
+    );
+    let volume = after.entries.keys().find(|key| key.kind == SummaryKind::Share).unwrap().place.clone();
+    let volume = Key { place: volume, kind: Volume, id: "/var/lib/c/volumes/pg".into() };
+    after.entries.insert(volume, entry(13, "pg"));
+    let found = rows(&before, &after, GroupBy::Container);
+    for expected in [
+        "path /var/db - - 100 -> 250",
+        "path /var/new - - 0 -> 40",
+        "path /var/mail - - 30 -> 42",
+        "path /var/mail/a - - 12 -> 0",
+        "pod_log web-0/app shop - 20 -> 25",
+        "pod_volume web-0/cache shop - 0 -> 11",
+        "volume pg - - 0 -> 13",
+        "store_other  - - 0 -> -13",
+        "not_in_store  - - 723 -> 784",
+    ] {
+        assert!(found.contains(&expected.to_owned()), "{expected}: {found:#?}");
+    }
+    let grown = growth(&before, &after, GroupBy::Container);
+    let log = grown.rows.iter().find(|row| row.kind == GrowthKind::PodLog).unwrap();
+    assert_eq!(log.path.as_deref(), Some("/var/log/pods/shop_web-0_2/app"));
+    assert_eq!(rows(&before, &after, GroupBy::Owner), plain[0]);
+
+    // A scan without paths, as of a file: all are in the rest.
+    let [without, _] = week();
+    assert!(!rows(&without, &after, GroupBy::Container).iter().any(|row| row.starts_with("path")));
+    // A store that the later scan did not read is a path there.
+    let unread = Key::outside(Path, "/var/lib/c".into());
+    let mut later = ScanSummary { complete: true, ..ScanSummary::default() };
+    let paths = after.entries.clone().into_iter().filter(|(key, _)| key.place.root.is_empty());
+    later.entries = paths.chain([(unread.clone(), entry(500, ""))]).collect();
+    let mut earlier = before.clone();
+    earlier.retain_common(&later);
+    assert_eq!(earlier.entries[&unread].bytes, 115);
+    let found = rows(&earlier, &later, GroupBy::Container);
+    assert!(found.contains(&"path /var/lib/c - - 115 -> 500".to_owned()), "{found:#?}");
+}
+
 #[test]
 fn scan_without_users_is_unknown() {
     use SummaryKind::Container;
@@ -201,6 +275,17 @@ fn any_scan() -> impl Strategy<Value = ScanSummary> {
             unique.into_iter().map(|((kind, id), (bytes, name))| (kind, id, bytes, name)).collect();
         let mut summary = scan(used, &unique);
         if has_users {
+            let paths = names.iter().map(|(_, id, bytes, _)| {
+                (
+                    SummaryKind::Path,
+                    ["/var/x", "/var/x/y", "/z"][usize::from(id.as_bytes()[0] % 3)],
+                    *bytes,
+                    "",
+                )
+            });
+            summary = with_paths(summary, &paths.collect::<Vec<_>>());
+        }
+        if has_users {
             let containers = unique.iter().filter(|(kind, ..)| *kind == Container);
             summary.users =
                 containers.map(|(_, id, _, name)| ((*id).to_owned(), user(name, name, "a"))).collect();
@@ -217,6 +302,7 @@ proptest! {
             let sum = |field: fn(&GrowthRow) -> i64| grown.rows.iter().map(field).sum::<i64>();
             prop_assert_eq!(sum(|row| row.before_bytes), i64::try_from(grown.used.before_bytes).unwrap());
             prop_assert_eq!(sum(|row| row.after_bytes), i64::try_from(grown.used.after_bytes).unwrap());
+            prop_assert!(grown.rows.iter().all(|row| row.path.is_some() == (row.kind == GrowthKind::Path)));
             let rest = grown.rows.iter().position(|row| row.kind == GrowthKind::Rest);
             prop_assert!(rest.is_none_or(|position| position + 1 == grown.rows.len()));
         }
