@@ -66,26 +66,21 @@ fn one_run_empties_every_store() {
     podman.store.podman(["create", "--name", "app", "--network", "none", &name("podman", 0), "/x"]);
     podman.store.unmount();
     succeed(Command::new("chown").args(["-R", "5001:5001"]).arg(alice.store.root()));
+    let low = LOW.parse::<f64>().unwrap();
+    let mut stores = Vec::new();
+    for store in [&podman.store, &alice.store] {
+        let (root, runroot) = (store.root().display().to_string(), store.runroot());
+        std::fs::create_dir_all(&runroot).unwrap();
+        stores.extend(["--graphroot".to_owned(), root, "--runroot".into(), runroot.display().to_string()]);
+    }
+    let stores: Vec<_> = stores.iter().map(String::as_str).collect();
+    // A run with nothing to do creates the reserve file, which later runs do not count.
+    node.run(&[&["gc", "--high", "99", "--low", "98"], stores.as_slice()].concat()).expect_code(0);
     for loopfs in [&node.loopfs, &podman.loopfs, &alice.loopfs] {
         fill(loopfs, 80.0, "filler");
     }
-    let (low, high) = (LOW.parse::<f64>().unwrap(), "75");
-    let mut words = vec!["gc".to_owned(), "--high".into(), high.into(), "--low".into(), LOW.into()];
-    words.extend(["--min-age".to_owned(), "0s".into()]);
-    for store in [&podman.store, &alice.store] {
-        let (root, runroot) = (store.root().display(), store.runroot());
-        std::fs::create_dir_all(&runroot).unwrap();
-        words.extend([
-            "--graphroot".to_owned(),
-            root.to_string(),
-            "--runroot".into(),
-            runroot.display().to_string(),
-        ]);
-    }
-    let run = |more: &[&str]| {
-        let words: Vec<_> = words.iter().map(String::as_str).chain(more.iter().copied()).collect();
-        node.run(&words)
-    };
+    let words = [&["gc", "--high", "75", "--low", LOW, "--min-age", "0s"], stores.as_slice()].concat();
+    let run = |more: &[&str]| node.run(&[&words, more].concat());
     let json = |code: i32, more: &[&str]| {
         support::node::document(run(&[more, &["--format", "json"]].concat()).expect_code(code))
     };

@@ -415,7 +415,7 @@ fn units_are_valid_and_confined() {
             .arg(format!("--{manager}"))
             .arg(path("service"))
             .arg(path(starter));
-        let output = verify.output().unwrap();
+        let output = verify.env("XDG_RUNTIME_DIR", dir.path()).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         // Warnings about units of this machine are ignored.
         assert!(output.status.success() && !said.contains("layersweep"), "{said}");

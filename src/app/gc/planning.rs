@@ -47,14 +47,24 @@ struct WholePlan {
     before: Vec<Measured>,
 }
 
+/// The first plan of a run, with what the runtime and the editors know.
+struct JudgedPlan {
+    whole: WholePlan,
+    /// Comparison of both policies, in a dry run of the kubelet's.
+    comparison: Option<Comparison>,
+    facts: ImageFacts,
+    /// Way of each store.
+    ways: Vec<Way>,
+}
+
 impl Gc<'_> {
     /// Scans, reads the protections of images, plans, and adds advice.
     pub(super) fn make_plan(&mut self) -> Result<Planned, Error> {
         let mut deleter = self.choose_deleter()?;
         let mut work = self.gather(&mut deleter)?;
         self.resumed += work.resumed.objects;
-        let (WholePlan { plan, believed_bytes, before }, comparison, (facts, ways)) =
-            self.plan_all(&work, &mut deleter)?;
+        let JudgedPlan { whole, comparison, facts, ways } = self.plan_all(&work, &mut deleter)?;
+        let WholePlan { plan, believed_bytes, before } = whole;
         self.via = via_of(self.via, &work.scanned.scan.inventory, &ways);
         if self.gc_request.is_gc() {
             let GcRequest { request, config, .. } = self.gc_request;
@@ -211,11 +221,7 @@ impl Gc<'_> {
 
     /// Plans leaks, containers and images from one scan. In a dry run of the kubelet's policy, also compares both
     /// policies. Also returns the facts about the images, and the ways of the stores.
-    fn plan_all(
-        &mut self,
-        work: &Work,
-        deleter: &mut Deleter,
-    ) -> Result<(WholePlan, Option<Comparison>, (ImageFacts, Vec<Way>)), Error> {
+    fn plan_all(&mut self, work: &Work, deleter: &mut Deleter) -> Result<JudgedPlan, Error> {
         let scan = &work.scanned.scan;
         let mut context =
             NodeContext::new(self.gc_request.request, &work.scanned.state, &work.config, work.stores.clone());
@@ -240,7 +246,7 @@ impl Gc<'_> {
             whole = self.plan_once(work, &images)?;
         }
         let comparison = self.kubelet.and_then(|policy| images::side_by_side(scan, &context, &facts, policy));
-        Ok((whole, comparison, (facts, ways)))
+        Ok(JudgedPlan { whole, comparison, facts, ways })
     }
 
     /// Plans leaks, containers and images, in this order, by what the filesystems report now.
