@@ -15,11 +15,11 @@ use support::strace;
 const IMAGES: usize = 60;
 
 /// Maximum number of processes that read `/proc` for a run: of the command lines of containerds, of the mounts of other
-/// processes, of the kubelet's command line, and of open deleted files.
-const MOST_READERS: usize = 4;
+/// processes, of the kubelet's command line, of open deleted files, and of what may own a store that is edited.
+const MOST_READERS: usize = 5;
 
 /// Maximum number of files that the proof, the removal, the confirmation and the record of one deletion open.
-const MOST_OPENS: usize = 560;
+const MOST_OPENS: usize = 600;
 
 fn name(number: usize) -> String {
     support::cri_server::gc_node::name(number)

@@ -72,7 +72,7 @@ impl Day {
             std::fs::create_dir(day.path(name)).unwrap();
         }
         let config = format!(
-            "state_dir = {:?}\n[stores]\ngraphroot = [{:?}]\nrunroot = {:?}\n\
+            "state_dir = {:?}\n[stores]\ngraphroot = [{:?}]\nrunroot = [{:?}]\n\
              [images]\nhigh_percent = \"off\"\nmin_age = \"0s\"\nmax_age = \"90m\"\n\
              [leaks]\ndelete = true\nmin_age = \"0s\"\n[metrics]\ntextfile = {:?}\n",
             day.path("state"),

@@ -120,7 +120,7 @@ fn announced_command_deletes_the_announced_images() {
     assert_eq!((&document["command"], list(&document, "/to_pin").len()), (&Value::Null, 0), "{document:#}");
 
     // Nothing is pulled, but the disk is above its threshold, and other images can be deleted.
-    let toml = "[images]\nhigh_percent = 50\nlow_percent = 40\nmin_age = \"0s\"\n";
+    let toml = "[images]\nhigh_percent = 50\nlow_percent = 40\nmin_age = \"0s\"\n[protect]\nnot_repullable = \"never\"\n";
     let ask = ["fits", &name(0), "--config", &node.config(toml)];
     let screen = node.run(&ask).expect_code(0).stdout.replace('\n', " ");
     assert!(screen.contains("` deletes ") && screen.contains("% used then"), "{screen}");
@@ -130,7 +130,11 @@ fn announced_command_deletes_the_announced_images() {
     let ask = ["fits", "quay.io/a:1", "manifests.jsn"];
     let screen = node.run(&ask).expect_code(3).stdout;
     let sum = screen.lines().find(|line| line.starts_with("All ")).unwrap();
-    assert_eq!(sum.split_whitespace().collect::<Vec<_>>(), ["All", "unknown", "unknown"], "{screen}");
+    assert_eq!(
+        sum.split_whitespace().collect::<Vec<_>>(),
+        ["All", "unknown", "unknown", "unknown", "unknown"],
+        "{screen}"
+    );
     for words in [
         "; the size of none of the 2 images is known, so whether they fit is unknown.",
         "only the name is known (no file has the name manifests.jsn)",

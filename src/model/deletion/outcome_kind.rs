@@ -27,12 +27,13 @@ listed_names! {
 }
 
 impl OutcomeKind {
-    /// Combines the outcome of `first` with this one: a failure outweighs everything, and a missed target outweighs
-    /// a reached one.
+    /// Combines the outcome of `first` with this one: a failure outweighs everything, a refusal a missed target, and a
+    /// missed target a reached one.
     #[must_use]
     pub fn after(self, first: Self) -> Self {
         match (self, first) {
             (_, Self::Failed) => Self::Failed,
+            (Self::NotReached, Self::Refused) => Self::Refused,
             (outcome, Self::NotNeeded) => outcome,
             (Self::NotNeeded | Self::Reached, first) => first,
             (outcome, _) => outcome,

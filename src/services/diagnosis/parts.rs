@@ -137,7 +137,7 @@ pub fn of_use(
             (PartKind::Directory, Some(format!("snapshotter {}", holder.unwrap_or("?"))))
         }
         OtherUserKind::Store(_) => (PartKind::OtherStore, holder.map(str::to_owned)),
-        OtherUserKind::Directory => (PartKind::Directory, Some(path.display().to_string())),
+        OtherUserKind::Directory => (PartKind::Directory, Some(inside(path))),
     };
     let part = Part { path: Some(inside(path)), ..Part::new(kind, bytes) };
     Part { label: label.unwrap_or(part.label), ..part }
