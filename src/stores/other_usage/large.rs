@@ -89,7 +89,7 @@ pub(super) fn volumes(scan: &Scan, large: &[LargeDirectory], threads: usize) -> 
     volumes
 }
 
-/// Returns the volumes of podman with at least [`LEAST`] bytes, the largest first.
+/// Returns the volumes of podman with at least `LEAST` bytes, the largest first.
 #[must_use]
 pub fn podman_volumes(scan: &Scan, threads: usize) -> Vec<VolumeUse> {
     let mut volumes = of_podman(scan, |_| true, threads);
