@@ -3,7 +3,7 @@
 //!
 //! Flow of the data: disk -> records of the stores ([`stores`]) -> [`model::Inventory`] ->
 //! [`model::refs`] (reference counts, exclusive bytes) -> [`policy`] -> [`model::Plan`] -> [`execute`],
-//! which proves, deletes, confirms and measures one step after another -> [`model::outcome`] ->
+//! which proves, deletes, confirms and measures one step after another -> [`model::deletion::outcome`] ->
 //! [`history`] and [`report`].
 //!
 //! A module imports only from modules on lower floors; `tests/architecture.rs` fails on an import from a

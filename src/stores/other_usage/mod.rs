@@ -1,5 +1,5 @@
 //! Other users of the stores' filesystems: logs, the journal, volumes of pods, temporary files, and everything else
-//! by its top-level directory, or by the things in that ([`things`]). Read-only; never crosses a mount.
+//! by its top-level directory, or by the things in that (`things`). Read-only; never crosses a mount.
 //!
 //! The scan has measured the stores, so they are left out here. Files with hard links or shared extents both in a
 //! store and outside count only with the store: no byte counts twice.
