@@ -27,9 +27,12 @@ pub(super) const LEAST: u64 = 1 << 20;
 /// Minimum inodes of a thing with fewer bytes.
 const LEAST_INODES: u64 = 1000;
 
-/// Inverse of the minimum share of a filesystem: a directory with less than 1/20 of its used bytes and of its inodes is
-/// not divided, and neither are things so small found in one.
-const SMALL: u64 = 20;
+/// Inverse of the minimum share of the bytes: a directory with less than 1/100 of the used bytes is not divided.
+const SMALL: u64 = 100;
+
+/// Inverse of the minimum share of a thing in a divided directory: 1/20 of the used bytes, or of the inodes. A smaller
+/// one is named if it has four fifths of its directory.
+const LARGE: u64 = 20;
 
 /// A file or directory with at least [`LEAST`] bytes or [`LEAST_INODES`] inodes.
 #[derive(Debug)]
@@ -60,24 +63,24 @@ pub(super) fn divide_users(
     all: &mut OtherUsers,
 ) {
     let Filesystem { used_bytes, inodes, .. } = facts;
-    let inodes = if *inodes == 0 { u64::MAX } else { inodes / SMALL };
-    let least = BytesAndInodes { bytes: (used_bytes / SMALL).max(LEAST), inodes: inodes.max(1) };
+    let inodes = if *inodes == 0 { u64::MAX } else { (inodes / LARGE).max(1) };
     for position in 0..all.other_users.len() {
         let user = &all.other_users[position];
         if user.kind != OtherUserKind::Directory
             || user.filesystem != filesystem
             || tops.contains(&user.path)
-            || !is_enough(user.size(), least)
+            || !is_enough(user.size(), BytesAndInodes { bytes: (used_bytes / SMALL).max(LEAST), inodes })
         {
             continue;
         }
+        let bytes = (used_bytes / LARGE).min(user.bytes / 5 * 4).max(LEAST);
         let path = user.path.clone();
         if let Some(store) = store_at(scan, &path) {
             all.other_users[position].kind = OtherUserKind::Store(store);
             continue;
         }
         let entries = read(scan, &path, apart);
-        for thing in things(scan, &path, &entries, least, &|_| None).0 {
+        for thing in things(scan, &path, &entries, BytesAndInodes { bytes, inodes }, &|_| None).0 {
             let kind = thing.store.map_or(OtherUserKind::Directory, OtherUserKind::Store);
             divide(position, thing.path, thing.size, kind, all);
         }
