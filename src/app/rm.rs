@@ -7,9 +7,10 @@ use crate::model::rules::Rule;
 use crate::model::text::display::{count, shell_word, short_id, short_reference};
 use crate::model::text::reference::{bare_id, means, normalized, repository};
 use crate::model::{
-    Container, ContainerState, Image, ImageId, ImageIx, Inventory, KindFacts, Owner, OwnersStore, is_for_ctr,
+    Container, Image, ImageId, ImageIx, Inventory, KindFacts, Owner, OwnersStore, PrintedCommand, is_for_ctr,
     is_of_docker, removal_command,
 };
+use crate::services::diagnosis;
 use crate::services::error::Error;
 use crate::services::gc_request::ListLine;
 use crate::services::paths::owners_store;
@@ -238,8 +239,12 @@ pub(super) fn hints(plan: &Plan, scan: &Scan) -> Vec<String> {
     let containers = inventory
         .containers
         .iter()
-        .filter(|container| container.images().any(|image| used.contains(&inventory[image].id.as_str())))
-        .map(|container| end_of_use(container, &owners_store(scan, container.store)));
+        .enumerate()
+        .filter(|(_, container)| container.images().any(|image| used.contains(&inventory[image].id.as_str())))
+        .map(|(position, container)| {
+            let removal = diagnosis::removal_of(scan, position.into());
+            end_of_use(container, removal, &owners_store(scan, container.store))
+        });
     let unreached = kept_by(plan, Rule::OutOfReach);
     let images = inventory
         .images
@@ -261,14 +266,20 @@ fn too_young(plan: &Plan) -> Option<String> {
     Some(format!("{images} {verb} too young until {until}; --min-age 0s allows {whose} deletion"))
 }
 
-fn end_of_use(container: &Container, store: &OwnersStore) -> String {
-    let Container { owner, id, name, sandbox, state, .. } = container;
+/// Says how the use by a container ends. `removal`: its command if it is stopped.
+fn end_of_use(container: &Container, removal: Option<PrintedCommand>, store: &OwnersStore) -> String {
+    let Container { owner, id, name, sandbox, .. } = container;
     let object = format!("container {name}");
-    let has_ended = matches!(state, ContainerState::Exited | ContainerState::Created);
-    match removal_command(*owner, id, *sandbox, store) {
-        Some(command) if has_ended || *owner == Owner::Buildah => {
-            format!("`{command}` removes {object}, if nothing needs it")
+    match removal {
+        Some(PrintedCommand::Deletes(command)) => {
+            return format!("`{command}` removes {object}, if nothing needs it");
         }
+        Some(PrintedCommand::Shows(command)) => {
+            return format!("`{command}` shows {object}, which has ended");
+        }
+        None => {}
+    }
+    match removal_command(*owner, id, *sandbox, store) {
         Some(command) if matches!(owner, Owner::Podman | Owner::Docker) => {
             let (program, id) = command.rsplit_once(" rm ").unwrap_or_default();
             format!("if nothing needs {object}: `{program} stop {id}`, then `{command}`")
@@ -295,9 +306,9 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::model::StoreKind;
     use crate::model::deletion::plan::{Kept, Target};
     use crate::model::rules::Ruling;
+    use crate::model::{ContainerState, StoreKind};
 
     fn container() -> Container {
         Container {
@@ -338,13 +349,17 @@ mod tests {
             (Owner::Containerd, "ci/00", ContainerState::Exited, "by the program that made it"),
         ] {
             let container = Container { owner, id: id.into(), state, ..container() };
-            let hint = end_of_use(&container, &store);
+            let has_ended = state != ContainerState::Running;
+            let removal = has_ended.then(|| removal_command(owner, id, false, &store)).flatten();
+            let hint = end_of_use(&container, removal.map(PrintedCommand::Deletes), &store);
             assert!(hint.contains(expected), "{expected}: {hint}");
         }
+        let shown = end_of_use(&container(), Some(PrintedCommand::Shows("crictl inspect 0a".into())), &store);
+        assert_eq!(shown, "`crictl inspect 0a` shows container a, which has ended");
         let alices = OwnersStore { graphroot: "/srv/a b".into(), user: Some("alice".into()) };
         let running = Container { state: ContainerState::Running, ..container() };
         assert_eq!(
-            end_of_use(&running, &alices),
+            end_of_use(&running, None, &alices),
             "if nothing needs container a: `as alice: podman --root '/srv/a b' stop 0a`, then `as alice: podman \
              --root '/srv/a b' rm 0a`"
         );

@@ -73,12 +73,13 @@ pub(crate) fn out_of_inodes(scan: &Scan) -> Vec<Finding> {
         let filesystem = &inventory[ix];
         let nodes = inventory.nodes.iter().filter(|node| node.filesystem == ix);
         let in_stores: u64 = nodes.map(|node| node.size.inodes).sum();
-        let advice = if in_stores < filesystem.inodes / 10 { format!(
-                "deleting images frees hardly any; `du -x --inodes {} | sort -n | tail` shows what uses them",
-                shell_word(&filesystem.mount.to_string_lossy())
-            ) } else { "and no target for inodes is set: `layersweep gc --inodes-high 90` deletes images until 85% are \
-                      used"
-                .to_owned() };
+        let mount = shell_word(&filesystem.mount.to_string_lossy());
+        let advice = if in_stores < filesystem.inodes / 10 {
+            format!("deleting images frees hardly any; `du -x --inodes {mount} | sort -n | tail` shows what uses them")
+        } else {
+            "and no target for inodes is set: `layersweep gc --inodes-high 90` deletes images until 85% are used"
+                .to_owned()
+        };
         let message = format!(
             "too few inodes are free ({} of {}; {in_stores} are used by the stores), {advice}",
             filesystem.inodes_free, filesystem.inodes

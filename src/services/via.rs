@@ -188,7 +188,7 @@ impl Deleter {
         store_editing::check(&self.owners, inventory, editors)
     }
 
-    /// Returns the refusal for the stores of a runtime that should answer and does not; `None` if there are none.
+    /// Returns the refusal for the stores of a runtime that should answer and does not; `None` without such stores.
     pub(crate) fn refused(&self, inventory: &Inventory) -> Option<Plan> {
         let mut problems: Vec<Problem> = Vec::new();
         let runtime_store = self.cri.as_ref().map(|remover| remover.runtime_store());

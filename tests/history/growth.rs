@@ -312,7 +312,7 @@ fn grown_places_have_names() {
         "{run}"
     );
 
-    // What is kept of a scan stays small.
+    // A kept scan stays small.
     let database = rusqlite::Connection::open(node.state.join("layersweep.db")).unwrap();
     let largest: i64 =
         database.query_row("SELECT max(length(summary)) FROM kept_scans", [], |row| row.get(0)).unwrap();

@@ -67,6 +67,12 @@ fn installed_package_maintains_the_node() {
     }
     assert_eq!(of(&doctor, "scan-timer"), ["ok"], "{doctor:#}");
     assert_eq!(of(&doctor, "gc-timer"), ["note"], "{doctor:#}");
+    assert_eq!(of(&doctor, "store-timer"), ["note"], "{doctor:#}");
+    node.run("systemctl enable --quiet layersweep-gc.timer").expect_code(0);
+    let doctor = node.run("layersweep doctor --format json").json();
+    assert_eq!(of(&doctor, "store-timer"), ["ok"], "{doctor:#}");
+    assert!(doctor.to_string().contains("images are deleted directly in its store"), "{doctor:#}");
+    node.run("systemctl disable --quiet layersweep-gc.timer").expect_code(0);
 
     // A failed unit is removed from systemd's list with the package.
     node.run("sed -i 's/^\\(trust_pid_namespace =\\) true/#\\1 false/' /etc/layersweep/layersweep.toml")

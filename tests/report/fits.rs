@@ -78,7 +78,7 @@ fn announced_command_deletes_the_announced_images() {
     let given = [name(0), name(1), name(3)];
     assert_eq!(texts(&document, "/to_pin"), given, "{document:#}");
     let deletes = texts(&document, "/deletes");
-    // What no registry has is the last to go, however long it is unused: the others suffice.
+    // An image that no registry has is deleted last, however long it is unused: the others suffice.
     assert!(deletes.len() > 1 && deletes[0] == name(2), "{document:#}");
     assert!(!deletes.contains(&imported.to_owned()), "{document:#}");
     assert_eq!(texts(&document, "/never_pulled"), [] as [String; 0], "{document:#}");

@@ -169,10 +169,14 @@ impl Gc<'_> {
             Selection::Gc { .. } => NamedImages::default(),
             Selection::Rm { references, listed, all_tags } => {
                 let named = rm::named(&scanned.scan, references, listed, *all_tags);
-                named.map_err(|error| if resumed.objects > 0 { error.hint(
-                        "the interrupted deletion that was finished first may have been of that: see `layersweep \
-                         history`",
-                    ) } else { error })?
+                named.map_err(|error| {
+                    if resumed.objects == 0 {
+                        return error;
+                    }
+                    error.hint(
+                        "an interrupted deletion was finished first, perhaps of that image: see `layersweep history`",
+                    )
+                })?
             }
         };
         let containers = match (containers, &deleter.cri) {

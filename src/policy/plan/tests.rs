@@ -559,7 +559,7 @@ fn only_filesystems_with_deletable_images_are_judged() {
     );
     assert_eq!(kept, [("rootless".into(), Rule::OutOfReach)]);
     assert_eq!(world.plan(&[space(200), space(900)]).2.outcome, OutcomeKind::Reached);
-    // What is in use there, its user cannot delete either.
+    // Its user cannot delete an image in use either.
     world.facts[1].used_by = vec!["a container".into()];
     let (_, _, plan) = world.plan(&[space(200), space(0)]);
     assert_eq!((judged(&plan), plan.outcome), (vec![0], OutcomeKind::Reached));

@@ -5,7 +5,7 @@ use crate::model::documents::urgency::FULL;
 use crate::model::space::BytesAndInodes;
 use crate::model::text::display::{bytes, listed, thousands};
 use crate::policy::thresholds::{Counted, DiskThreshold};
-use crate::services::diagnosis::{Cause, CauseGroup, CauseKind, Disk, PartKind, Planned};
+use crate::services::diagnosis::{Cause, CauseGroup, CauseKind, Disk, LEAST, PartKind, Planned};
 
 /// Minimum percentage of reserved bytes that is mentioned.
 const RESERVED: f64 = 1.0;
@@ -262,7 +262,7 @@ fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
 /// Returns a clause that names causes of a group with the sum of what they hold.
 fn named(causes: &[&Cause], scarce: Counted, verb: &str, how: &str) -> String {
     let shown = causes.iter().take(NAMED).map(|cause| match scarce {
-        Counted::Bytes if cause.keeps_bytes > 0 => format!(
+        Counted::Bytes if cause.keeps_bytes >= LEAST => format!(
             "{} ({}, and then images of {})",
             cause.title,
             bytes(cause.frees_bytes),

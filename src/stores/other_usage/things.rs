@@ -1,10 +1,10 @@
 //! Divides a directory into the things in it, each at the depth at which it is one thing.
 //!
-//! `/var/lib 90 GiB` helps nobody if a file in it has 80 of them, and neither do the names of 200,000 mails. A thing
+//! `/var/lib 90 GiB` is too coarse if a file in it has 80 of them, and the names of 200,000 mails are too fine. A thing
 //! is an entry with at least a given number of bytes, or of inodes, that are not in a deeper thing. Example, with 10
 //! GiB as the minimum: `/var` has 100 GiB, `/var/lib` 90 of them and `/var/lib/app` 80 of those, in files of 1 GiB.
 //! The files are too small, so `/var/lib/app` is a thing of 80 GiB; `/var/lib` has 10 GiB without it and is the next.
-//! What is left of `/var` belongs to the directory that was read. Since each thing has the minimum for itself, a
+//! The rest of `/var` belongs to the directory that was read. Since each thing has the minimum for itself, a
 //! minimum of 1/200 of all bytes gives at most 200 things, whatever a user creates.
 //!
 //! Some directories are one thing at any size: a store that was not read, a volume, the files of the distribution.
