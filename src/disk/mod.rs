@@ -4,6 +4,10 @@ mod btrfs;
 pub mod filesystem;
 mod fingerprint;
 pub mod inode_chunks;
+pub mod probing;
+pub mod runs;
+pub mod samples;
+pub mod sharing;
 pub mod size_cache;
 pub mod stamp;
 mod top;
@@ -11,6 +15,6 @@ mod walk;
 
 pub use fingerprint::{Fingerprint, Fingerprinter};
 pub use walk::{
-    Extents, Measured, Progress, SharedExtents, SharedInodes, Tally, Tree, TreeScope, WalkError, WalkOptions,
-    measure,
+    ExtentOptions, Measured, Progress, SharedInodes, Tally, Tree, TreeScope, UnitExtents, WalkError,
+    WalkOptions, measure,
 };

@@ -1,16 +1,19 @@
 //! Sizes of finished layers that earlier scans measured, and the rules for using them instead of a new measurement.
 //! Contains data and rules only; another module stores it.
 //!
-//! The size of a layer is cached if the layer is finished, was read without errors and shares nothing. It is valid as
+//! The size of a layer is cached if the layer is finished, was read without errors and shares no inode. It is valid as
 //! long as the layer's record and its [`stamp`](super::stamp) are unchanged. Other directories with a stamp are
 //! cached in the same way. Each scan measures one random layer again to detect changes that neither the record nor
-//! the stamp shows.
+//! the stamp shows, and asks some files for their extents ([`probing`](super::probing)).
 
 use hashbrown::HashMap;
 use jiff::SignedDuration;
 
+use std::sync::Arc;
+
 use super::fingerprint::Fingerprint;
-use super::walk::{Extents, Tally};
+use super::runs::EncodedRuns;
+use super::walk::{Tally, UnitExtents};
 use crate::model::StoreId;
 
 /// Minimum age of the last change of a measured layer. The next scan measures younger ones again.
@@ -24,8 +27,8 @@ pub const SETTLED_AFTER: SignedDuration = SignedDuration::from_mins(1);
 pub struct CachedSize {
     /// Stamp of its directories.
     pub stamp: Fingerprint,
-    /// Files that were examined for shared extents; none were found.
-    pub extents: Extents,
+    /// `None`: its files were not asked for their extents.
+    pub extents: Option<Arc<UnitExtents>>,
     /// True if its inodes on XFS were recorded.
     pub inode_chunks: bool,
     pub tally: Tally,
@@ -52,24 +55,34 @@ pub struct SizeCache {
 const LAYER_BYTES: usize = 16 + 16 + 1 + 6 * 8;
 
 /// Version of the encoding, stored in its first byte.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 impl StoreSizes {
-    /// Encodes the sizes: the version, then for each layer its fingerprint, its stamp, a byte of flags (`extents`,
-    /// plus 4 if inodes were recorded), six 8-byte numbers (the tally, bytes of `inodes`) and `inodes`.
+    /// Encodes the sizes: the version, then for each layer its fingerprint, its stamp, a byte of flags (1 if it has
+    /// extents, 4 if inodes were recorded), six 8-byte numbers (the tally, bytes of `inodes`), `inodes`, and the extents:
+    /// bytes of the samples, these, and for each filesystem its key, bytes of the runs, these; a 0 in place of a key
+    /// is the end.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
         for (layer, size) in &self.layers {
             bytes.extend(layer.0);
             bytes.extend(size.stamp.0);
-            bytes.push(size.extents as u8 | u8::from(size.inode_chunks) << 2);
+            bytes.push(u8::from(size.extents.is_some()) | u8::from(size.inode_chunks) << 2);
             let Tally { bytes: allocated, apparent_bytes, inodes, metadata_bytes, inline_bytes } = size.tally;
             let inode_bytes = size.inodes.len() as u64;
             for number in [allocated, apparent_bytes, inodes, metadata_bytes, inline_bytes, inode_bytes] {
                 bytes.extend(number.to_le_bytes());
             }
             bytes.extend(&size.inodes);
+            if let Some(extents) = &size.extents {
+                put_bytes(&mut bytes, &extents.samples);
+                for EncodedRuns { filesystem, bytes: runs } in &extents.runs {
+                    bytes.extend(filesystem.to_le_bytes());
+                    put_bytes(&mut bytes, runs);
+                }
+                bytes.extend(0_u64.to_le_bytes());
+            }
         }
         bytes
     }
@@ -77,21 +90,12 @@ impl StoreSizes {
     /// Decodes the result of [`Self::encode`]; `None` for any other bytes.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
-            let (first, rest) = bytes.split_first_chunk()?;
-            *bytes = rest;
-            Some(*first)
-        }
-        fn number(bytes: &mut &[u8]) -> Option<u64> {
-            take(bytes).map(u64::from_le_bytes)
-        }
         let mut rest = bytes.strip_prefix(&[VERSION])?;
         let bytes = &mut rest;
         let mut layers = HashMap::with_capacity(bytes.len() / LAYER_BYTES);
         while !bytes.is_empty() {
             let (layer, stamp) = (Fingerprint(take(bytes)?), Fingerprint(take(bytes)?));
             let [flags] = take(bytes)?;
-            let extents = *[Extents::Off, Extents::Probe, Extents::All].get(usize::from(flags & 3))?;
             let tally = Tally {
                 bytes: number(bytes)?,
                 apparent_bytes: number(bytes)?,
@@ -99,22 +103,63 @@ impl StoreSizes {
                 metadata_bytes: number(bytes)?,
                 inline_bytes: number(bytes)?,
             };
-            let inode_bytes = usize::try_from(number(bytes)?).ok()?;
-            let (inodes, after) = bytes.split_at_checked(inode_bytes)?;
-            *bytes = after;
-            let (inode_chunks, inodes) = (flags & 4 != 0, inodes.into());
+            let (inode_chunks, inodes) = (flags & 4 != 0, take_bytes(bytes)?);
+            let extents = if flags & 1 == 0 { None } else { Some(Arc::new(take_extents(bytes)?)) };
             layers.insert(layer, CachedSize { stamp, extents, inode_chunks, tally, inodes });
         }
         Some(Self { layers })
     }
 }
 
+fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(*first)
+}
+
+fn number(bytes: &mut &[u8]) -> Option<u64> {
+    take(bytes).map(u64::from_le_bytes)
+}
+
+fn put_bytes(bytes: &mut Vec<u8>, more: &[u8]) {
+    bytes.extend((more.len() as u64).to_le_bytes());
+    bytes.extend(more);
+}
+
+fn take_bytes(bytes: &mut &[u8]) -> Option<Box<[u8]>> {
+    let length = usize::try_from(number(bytes)?).ok()?;
+    let (first, rest) = bytes.split_at_checked(length)?;
+    *bytes = rest;
+    Some(first.into())
+}
+
+fn take_extents(bytes: &mut &[u8]) -> Option<UnitExtents> {
+    let samples = take_bytes(bytes)?;
+    let mut runs = Vec::new();
+    loop {
+        let filesystem = number(bytes)?;
+        if filesystem == 0 {
+            return Some(UnitExtents { runs, samples });
+        }
+        runs.push(EncodedRuns { filesystem, bytes: take_bytes(bytes)? });
+    }
+}
+
 impl CachedSize {
-    /// Returns true if this size may replace a measurement that examines the files of `extents` for shared extents
-    /// and, with `inode_chunks`, records inodes.
+    /// Returns true if this size may replace a measurement that, with `extents`, asks files for their extents and, with
+    /// `inode_chunks`, records inodes.
     #[must_use]
-    pub fn is_usable(&self, stamp: Fingerprint, extents: Extents, inode_chunks: bool) -> bool {
-        self.stamp == stamp && self.extents >= extents && (self.inode_chunks || !inode_chunks)
+    pub fn is_usable(&self, stamp: Fingerprint, extents: bool, inode_chunks: bool) -> bool {
+        self.stamp == stamp && (self.extents.is_some() || !extents) && (self.inode_chunks || !inode_chunks)
+    }
+
+    /// Returns true if the two differ in nothing but the drawn samples.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        fn runs(size: &CachedSize) -> Option<&[EncodedRuns]> {
+            size.extents.as_ref().map(|extents| &extents.runs[..])
+        }
+        runs(self) == runs(other) && *self == Self { extents: self.extents.clone(), ..other.clone() }
     }
 
     /// Describes the difference to another measurement of the unchanged layer, if there is one.
@@ -143,7 +188,7 @@ mod tests {
     fn cached() -> CachedSize {
         CachedSize {
             stamp: STAMP,
-            extents: Extents::Probe,
+            extents: Some(Arc::default()),
             inode_chunks: true,
             tally: TALLY,
             inodes: Box::default(),
@@ -152,18 +197,17 @@ mod tests {
 
     #[test]
     fn table_of_use() {
-        fn with(extents: Extents, inode_chunks: bool) -> CachedSize {
+        fn with(extents: Option<Arc<UnitExtents>>, inode_chunks: bool) -> CachedSize {
             CachedSize { extents, inode_chunks, ..cached() }
         }
-        let (probe, usual) = (Extents::Probe, (Extents::Probe, true));
+        let usual = (true, true);
         let cases = [
             ("the same", cached(), usual, true),
             ("another stamp", CachedSize { stamp: Fingerprint([9; 16]), ..cached() }, usual, false),
-            ("no file was examined", with(Extents::Off, true), usual, false),
-            ("all were examined", with(Extents::All, true), usual, true),
-            ("only some were examined", cached(), (Extents::All, true), false),
-            ("inodes were not recorded", with(probe, false), usual, false),
-            ("inodes are not needed", with(probe, false), (Extents::Off, false), true),
+            ("no file was asked", with(None, true), usual, false),
+            ("extents are not needed", with(None, true), (false, true), true),
+            ("inodes were not recorded", with(Some(Arc::default()), false), usual, false),
+            ("inodes are not needed", with(None, false), (false, false), true),
         ];
         for (name, cached, (extents, inode_chunks), expected) in cases {
             assert_eq!(cached.is_usable(STAMP, extents, inode_chunks), expected, "{name}");
@@ -173,18 +217,23 @@ mod tests {
     #[test]
     fn encoded_sizes_are_decoded_unchanged() {
         let big = CachedSize {
-            extents: Extents::All,
+            extents: Some(Arc::new(UnitExtents {
+                runs: vec![EncodedRuns { filesystem: 9, bytes: [1; 10].into() }],
+                samples: [2; 5].into(),
+            })),
             inode_chunks: false,
             inodes: [7; 48].into(),
             tally: Tally { bytes: u64::MAX, ..TALLY },
             ..cached()
         };
-        let layers = [(Fingerprint([1; 16]), cached()), (Fingerprint([3; 16]), big)];
+        let bare = CachedSize { extents: None, ..cached() };
+        let layers = [(Fingerprint([1; 16]), bare), (Fingerprint([3; 16]), big)];
         let sizes = StoreSizes { layers: layers.into() };
         let bytes = sizes.encode();
         assert_eq!(StoreSizes::decode(&bytes), Some(sizes));
         assert_eq!(StoreSizes::decode(&StoreSizes::default().encode()), Some(StoreSizes::default()));
-        let whole = [1, 1 + 81, 1 + 81 + 48];
+        let with_extents = LAYER_BYTES + 48 + (8 + 5) + (8 + 8 + 10) + 8;
+        let whole = [1, 1 + LAYER_BYTES, 1 + with_extents];
         for length in (0..bytes.len()).filter(|length| !whole.contains(length)) {
             assert_eq!(StoreSizes::decode(&bytes[..length]), None, "cut after {length}");
         }

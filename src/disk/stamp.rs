@@ -14,16 +14,13 @@ use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::{Errno, Result};
 
 use super::fingerprint::{Fingerprint, Fingerprinter};
-use super::top::Top;
+use super::top::{self, Top};
 use super::walk::{Tree, TreeScope};
 use crate::sys::beneath::{AS_IT_IS, HANDLE, Opener};
 use crate::sys::quiet::Within;
 
 /// Kind and version of the fingerprint.
 const STAMP: &str = "layer on the disk, 3";
-
-/// Default number of threads. As for a walk, most of the time is spent waiting for a cold disk.
-const DEFAULT_THREADS: usize = 32;
 
 /// Directories that contain a layer's files (overlay driver, containerd's snapshotters), and those that exist or
 /// change while the layer is mounted. The most common come first.
@@ -44,18 +41,9 @@ pub fn gather(
     let roots = Top::all(roots, within);
     let opener = Top::opener(&roots);
     let units: Vec<&[Tree<'_>]> = trees.chunk_by(|a, b| a.unit == b.unit).collect();
-    let threads = if threads == 0 { DEFAULT_THREADS } else { threads };
-    // A thread with fewer than four units is not worth starting.
-    let threads = threads.clamp(1, 128).min(units.len().div_ceil(4));
-    let stamps: Vec<_> = match rayon::ThreadPoolBuilder::new().num_threads(threads).build() {
-        Ok(pool) => {
-            pool.install(|| units.par_iter().filter_map(|trees| stamp_of(opener, &roots, trees)).collect())
-        }
-        Err(error) => {
-            tracing::debug!(%error, threads, "cannot start that many threads");
-            units.iter().filter_map(|trees| stamp_of(opener, &roots, trees)).collect()
-        }
-    };
+    let stamps: Vec<_> = top::in_pool(threads, units.len(), || {
+        units.par_iter().filter_map(|trees| stamp_of(opener, &roots, trees)).collect()
+    });
     stamps.into_iter().collect()
 }
 

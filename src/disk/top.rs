@@ -72,6 +72,24 @@ impl Top {
     }
 }
 
+/// Default number of threads of [`in_pool`]. As for a walk, most of the time is spent waiting for a cold disk.
+const DEFAULT_THREADS: usize = 32;
+
+/// Runs parallel `work` on `items` things in a pool of its own with `threads` threads, 0 for the default; on the
+/// common pool if the system refuses the threads.
+pub(super) fn in_pool<T: Send>(threads: usize, items: usize, work: impl FnOnce() -> T + Send) -> T {
+    let threads = if threads == 0 { DEFAULT_THREADS } else { threads };
+    // A thread with fewer than four things is not worth starting.
+    let threads = threads.clamp(1, 128).min(items.div_ceil(4));
+    match rayon::ThreadPoolBuilder::new().num_threads(threads).build() {
+        Ok(pool) => pool.install(work),
+        Err(error) => {
+            tracing::debug!(%error, threads, "cannot start that many threads");
+            work()
+        }
+    }
+}
+
 /// Returns the id of the mount that `fd` is on, without mounts of a directory over itself.
 fn underlying_mount(mounts: &[Mount], fd: BorrowedFd<'_>) -> Option<u64> {
     Some(mounts::underlying(mounts, mount_id_of_handle(fd).ok()?)?.id)

@@ -142,7 +142,7 @@ pub fn of(inventory: &Inventory, refs: &Refs) -> Vec<Figures> {
             *containers.entry(container.state.as_str().to_owned()).or_default() += 1;
         }
         let nodes = refs.nodes_of(store_ix).iter().copied();
-        let fair = refs::fair_of(inventory, refs, nodes, |node| refs::size_in_store(inventory, node));
+        let fair = refs::fair_of(inventory, refs, nodes, |node| refs::bytes_on_disk(inventory, node));
         Figures {
             mount: inventory[store.filesystem].mount.to_string_lossy().into_owned(),
             read_only: store.read_only,

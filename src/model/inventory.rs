@@ -30,6 +30,9 @@ pub struct Inventory {
     pub of_other_users: BTreeSet<StoreIx>,
     /// Everything that costs bytes. Each byte is in exactly one node.
     pub nodes: Vec<Node>,
+    /// Bytes by which the stores on a filesystem use less of it than the sum of their files' `st_blocks`: shared
+    /// extents and compression.
+    pub saved_bytes: BTreeMap<FilesystemIx, u64>,
     pub images: Vec<Image>,
     /// Manifest lists of containers/storage. Their members are separate images.
     pub lists: Vec<ManifestList>,

@@ -16,7 +16,7 @@ mod groups;
 mod summary;
 
 pub use column::{Column, Line, LineKind, column, fit, has_bytes_on, size_on_disk};
-pub use fair::{Fair, fair, fair_of, size_in_store};
+pub use fair::{Fair, bytes_on_disk, fair, fair_of};
 pub use groups::{Group, GroupBy, GroupKeys, GroupKind, groups};
 pub use summary::{
     Breakdown, RowKind, Snapshotter, Standing, SummaryRow, breakdown, is_deletable, keep_reached_leaks,

@@ -4,7 +4,7 @@
 //! if they changed, they are read again and only new units are walked. Committed layers never change, so their sizes
 //! remain valid, in this scan and in later ones ([`cached`]).
 //!
-//! Only shared inodes and extents must be measured in one walk. Example: a file of layer A is walked first, then the
+//! Only shared inodes must be measured in one walk. Example: a file of layer A is walked first, then the
 //! store adds layer B with a hard link to it. A second walk of B alone sees one of two links and takes the other for
 //! a link outside the stores. In such a case everything is walked again.
 
@@ -13,6 +13,7 @@ mod shares;
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 use jiff::Timestamp;
@@ -22,9 +23,12 @@ use super::request::{Measure, ScanRequest};
 use super::store::Store;
 use crate::disk::filesystem::CostModel;
 use crate::disk::inode_chunks::{self, InodeChunks};
+use crate::disk::runs::EncodedRuns;
+use crate::disk::sharing::{self, Sharing, UnitRuns};
 use crate::disk::size_cache::{SizeCache, StoreSizes};
 use crate::disk::{
-    self, Extents, Fingerprint, Fingerprinter, Progress, Tally, Tree, WalkError, WalkOptions, stamp,
+    self, ExtentOptions, Fingerprint, Fingerprinter, Progress, Tally, Tree, UnitExtents, WalkError,
+    WalkOptions, probing, stamp,
 };
 use crate::model::{FilesystemIx, Finding, Inventory, NodeIx, StoreId};
 use crate::sys::quiet::Within;
@@ -52,9 +56,13 @@ pub(super) struct Measurement {
     tallies: Vec<Tally>,
     shares: Shares,
     chunks: InodeChunks,
+    /// Extents of each slot.
+    extents: HashMap<usize, Arc<UnitExtents>>,
+    /// Extents of inodes that belong to several units.
+    extents_of_several: Vec<EncodedRuns>,
     errors: Vec<WalkError>,
-    /// Extents that each walk since the last reset examined.
-    looked: Vec<Extents>,
+    /// Number of walks since the last reset.
+    walks: usize,
     cached: CachedSizes,
     /// Reasons why readings could not be read again, by position.
     stale: HashMap<usize, String>,
@@ -75,8 +83,10 @@ impl Measurement {
             tallies: Vec::new(),
             shares: Shares::default(),
             chunks: InodeChunks::default(),
+            extents: HashMap::new(),
+            extents_of_several: Vec::new(),
             errors: Vec::new(),
-            looked: Vec::new(),
+            walks: 0,
             stale: HashMap::new(),
         }
     }
@@ -139,14 +149,19 @@ impl Measurement {
                 break;
             }
         }
-        if self.misses_a_share() {
+        let mut sharing = self.sharing(request);
+        if self.misses_a_link() || !sharing.differing.is_empty() {
             // A walk takes a link in another walk's trees for a link outside the stores, and each of the two walks
-            // counts the inode. Measure everything again, in one walk.
+            // counts the inode; or the extents of files have moved. Measure everything again, in one walk.
             self.cached.distrust_all();
             self.forget();
             self.walk(request, wanted, progress);
             moved = self.read_again(request);
+            sharing = self.sharing(request);
         }
+        self.cached.settle(sharing.settled);
+        self.shares.extents = sharing.groups;
+        (self.extents, self.extents_of_several) = Default::default();
         self.report_modified(request, findings);
         // Units that were deleted meanwhile are not in the records either.
         if !self.assign().is_empty() {
@@ -197,6 +212,7 @@ impl Measurement {
                 fresh.remove(&slot);
                 self.tallies[slot] = size.tally;
                 inodes.extend(inode_chunks::decode(&size.inodes, slot));
+                self.extents.extend(size.extents.clone().map(|extents| (slot, extents)));
             }
             self.chunks.add(inodes);
         }
@@ -206,7 +222,7 @@ impl Measurement {
         }
         let options = WalkOptions {
             threads: request.threads,
-            extents: wanted.extents,
+            extents: wanted.extents.then(|| ExtentOptions { from_bytes: 1, seed: self.cached.seed() }),
             inode_chunks: wanted.inode_chunks.then_some(&self.chunks),
             apart: &self.roots_with_trees(),
             within,
@@ -253,16 +269,48 @@ impl Measurement {
         subjects.collect()
     }
 
-    /// Returns true if an inode or extent is also used outside the trees that were walked together, perhaps by a tree
-    /// of another walk.
-    fn misses_a_share(&self) -> bool {
-        if self.looked.len() <= 1 && self.cached.taken().next().is_none() {
-            return false;
+    /// Returns true if an inode is also used outside the trees that were walked together, perhaps by a tree of another
+    /// walk.
+    fn misses_a_link(&self) -> bool {
+        let is_one_walk = self.walks <= 1 && self.cached.taken().next().is_none();
+        !is_one_walk && self.shares.has_links_outside()
+    }
+
+    /// Finds the extents that units share, and the units whose kept extents no longer hold according to samples.
+    fn sharing(&self, request: &ScanRequest) -> Sharing {
+        let kept: HashSet<usize> =
+            self.cached.taken().filter(|slot| self.extents.contains_key(slot)).collect();
+        let samples = self.extents.iter().filter(|(slot, _)| kept.contains(*slot));
+        let drawn =
+            probing::draw(samples.map(|(slot, extents)| (*slot, &*extents.samples)), self.cached.seed());
+        let asked = probing::ask(
+            &self.roots(),
+            &self.within(),
+            &trees(&self.readings, &self.of_units, &kept),
+            &drawn,
+            request.threads,
+        );
+        let mut units = Vec::new();
+        for (slot, extents) in &self.extents {
+            let is_fresh = !kept.contains(slot);
+            units.extend(extents.runs.iter().map(|runs| UnitRuns { unit: Some(*slot), runs, is_fresh }));
         }
-        let most = self.looked.iter().copied().max().unwrap_or(Extents::Off);
-        self.looked.iter().any(|looked| *looked < most)
-            || self.cached.looked_less_than(most)
-            || self.shares.has_outside()
+        let of_several = self.extents_of_several.iter();
+        units.extend(of_several.map(|runs| UnitRuns { unit: None, runs, is_fresh: true }));
+        let mut sharing = sharing::find(&units, asked.probes);
+        // What was deleted meanwhile is not asked about.
+        let alive: HashSet<usize> = self.of_units.iter().flatten().copied().collect();
+        sharing.differing.extend(asked.lost);
+        sharing.differing.retain(|slot| alive.contains(slot));
+        if let Some(slot) = sharing.differing.first() {
+            let units = sharing.differing.len();
+            tracing::info!(
+                units,
+                slot,
+                "files of finished layers have other extents than before: measuring again"
+            );
+        }
+        sharing
     }
 
     /// Returns the sizes to store for later scans, by store; `None` if none are wanted, and for an unchanged store.
@@ -283,7 +331,9 @@ impl Measurement {
         self.shares = Shares::default();
         self.chunks.clear();
         self.errors.clear();
-        self.looked.clear();
+        self.walks = 0;
+        self.extents.clear();
+        self.extents_of_several.clear();
         self.cached.forget();
     }
 
@@ -341,8 +391,13 @@ impl Measurement {
             }
         }
         self.shares.inodes.extend(measured.shared_inodes);
-        self.shares.extents.extend(measured.shared_extents);
-        self.looked.push(measured.extents);
+        for (slot, extents) in measured.extents {
+            match slot {
+                Some(slot) => drop(self.extents.insert(slot, Arc::new(extents))),
+                None => self.extents_of_several.extend(extents.runs),
+            }
+        }
+        self.walks += 1;
         self.chunks.add(measured.inodes);
         self.errors.extend(measured.errors);
     }

@@ -28,9 +28,9 @@ use std::time::Instant;
 use hashbrown::{HashMap, HashSet};
 use jiff::Timestamp;
 
+use crate::disk::Progress;
 use crate::disk::filesystem::{self, CostModel};
 use crate::disk::size_cache::{SizeCache, StoreSizes};
-use crate::disk::{Extents, Progress};
 use crate::model::refs::{self, Refs};
 use crate::model::{FilesystemIx, Finding, Image, Inventory, Node, NodeIx, StoreId, StoreIx, StoreKind};
 use crate::stores::containers_storage::places::StorePlaces;
@@ -185,7 +185,7 @@ pub fn measure(
         .map(|filesystem| Finding::incomplete(&filesystem.mount, ON_OVERLAY))
         .collect();
     inventory.findings.extend(overlays);
-    let needs = needs_of(&readings, &root_filesystems);
+    let needs = needs_of(&root_filesystems);
     let mut measurement = Measurement::new(readings, sizes);
     measurement.run(request, needs, progress, &mut inventory.findings);
     let from_cache = measurement.taken();
@@ -266,19 +266,12 @@ fn effort_of(started: Instant, progress: &Progress, nodes: &[Node], from_cache: 
     }
 }
 
-fn needs_of(
-    readings: &[Box<dyn Store>],
-    root_filesystems: &[Vec<(FilesystemIx, CostModel)>],
-) -> MeasurementNeeds {
+fn needs_of(root_filesystems: &[Vec<(FilesystemIx, CostModel)>]) -> MeasurementNeeds {
     let costs: Vec<_> = root_filesystems.iter().flatten().map(|(_, cost)| cost).collect();
-    let reflinks = costs.iter().any(|cost| cost.reflinks);
-    let small_too = readings.iter().any(|reading| reading.copies_by_reflink());
-    let extents = match (reflinks, small_too) {
-        (false, _) => Extents::Off,
-        (true, true) => Extents::All,
-        (true, false) => Extents::Probe,
-    };
-    MeasurementNeeds { extents, inode_chunks: costs.iter().any(|cost| cost.inode_chunks) }
+    MeasurementNeeds {
+        extents: costs.iter().any(|cost| cost.reflinks),
+        inode_chunks: costs.iter().any(|cost| cost.inode_chunks),
+    }
 }
 
 fn parts_of(reading: &dyn Store) -> Vec<Vec<UnitTree>> {

@@ -92,9 +92,6 @@ pub(super) trait Store: Debug + Send {
         Vec::new()
     }
 
-    /// Returns true if small files are likely to share extents too.
-    fn copies_by_reflink(&self) -> bool;
-
     /// Returns inodes without blocks of their own that are deleted with another unit than the one that counts them.
     /// Looks them up on the disk.
     fn reassigned(&self) -> Vec<Reassigned> {

@@ -48,24 +48,26 @@ struct FiemapRequest {
 const FS_IOC_FIEMAP: Opcode = opcode::read_write::<FiemapHeader>(b'f', 11);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SharedExtent {
+pub struct FileExtent {
     /// Byte position on the filesystem (on btrfs in its logical address space).
     pub physical: u64,
     /// Number of bytes of the file.
     pub length: u64,
+    /// Another file refers to it too, or the same file again.
+    pub shared: bool,
     /// It is compressed or encrypted, and takes less than `length` bytes at `physical`.
     pub encoded: bool,
 }
 
-/// Returns the shared extents of the regular file that is open for reading as `fd`.
+/// Returns the extents of the regular file that is open for reading as `fd`.
 ///
 /// `FIEMAP_FLAG_SYNC` is not set, since it would write dirty pages to the disk, and a scan must not write. Blocks
 /// without a position (delayed allocation) are therefore unknown and left out; no other file shares them yet.
 ///
 /// # Errors
 /// `OPNOTSUPP` or `NOTTY` if the filesystem does not support the request.
-pub fn shared_extents(fd: BorrowedFd<'_>) -> Result<Vec<SharedExtent>> {
-    let mut found: Vec<SharedExtent> = Vec::new();
+pub fn extents(fd: BorrowedFd<'_>) -> Result<Vec<FileExtent>> {
+    let mut found: Vec<FileExtent> = Vec::new();
     let mut start = 0;
     loop {
         let request = request_extents(fd, start)?;
@@ -84,21 +86,22 @@ pub fn shared_extents(fd: BorrowedFd<'_>) -> Result<Vec<SharedExtent>> {
     }
 }
 
-fn push(found: &mut Vec<SharedExtent>, raw: &RawExtent) {
-    if raw.flags & SHARED == 0 || raw.flags & (UNKNOWN | DELALLOC | DATA_INLINE) != 0 {
+fn push(found: &mut Vec<FileExtent>, raw: &RawExtent) {
+    if raw.flags & (UNKNOWN | DELALLOC | DATA_INLINE) != 0 {
         return;
     }
-    let encoded = raw.flags & ENCODED != 0;
+    let (shared, encoded) = (raw.flags & SHARED != 0, raw.flags & ENCODED != 0);
     match found.last_mut() {
         // Merges adjacent extents to save memory; they stay adjacent.
         Some(before)
             if !encoded
                 && !before.encoded
+                && before.shared == shared
                 && before.physical.checked_add(before.length) == Some(raw.physical) =>
         {
             before.length = before.length.saturating_add(raw.length);
         }
-        _ => found.push(SharedExtent { physical: raw.physical, length: raw.length, encoded }),
+        _ => found.push(FileExtent { physical: raw.physical, length: raw.length, shared, encoded }),
     }
 }
 
@@ -139,10 +142,12 @@ mod tests {
     }
 
     #[test]
-    fn only_shared_extents_with_a_position_count() {
+    fn only_extents_with_a_position_count() {
         let mut found = Vec::new();
         for extent in [
             raw(0, 10, 0),
+            raw(10, 10, 0),
+            raw(20, 80, SHARED | DELALLOC),
             raw(100, 10, SHARED),
             raw(110, 5, SHARED | LAST),
             raw(200, 10, SHARED | DELALLOC | UNKNOWN),
@@ -152,10 +157,11 @@ mod tests {
         ] {
             push(&mut found, &extent);
         }
-        fn shared(physical: u64, length: u64, encoded: bool) -> SharedExtent {
-            SharedExtent { physical, length, encoded }
+        fn shared(physical: u64, length: u64, encoded: bool) -> FileExtent {
+            FileExtent { physical, length, shared: true, encoded }
         }
-        assert_eq!(found, [shared(100, 15, false), shared(400, 10, true), shared(410, 10, true)]);
+        let alone = FileExtent { shared: false, ..shared(0, 20, false) };
+        assert_eq!(found, [alone, shared(100, 15, false), shared(400, 10, true), shared(410, 10, true)]);
     }
 
     #[test]
@@ -163,8 +169,8 @@ mod tests {
         use std::os::fd::AsFd;
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), [1; 10_000]).unwrap();
-        match shared_extents(file.as_file().as_fd()) {
-            Ok(found) => assert_eq!(found, []),
+        match extents(file.as_file().as_fd()) {
+            Ok(found) => assert!(found.iter().all(|extent| !extent.shared), "{found:?}"),
             Err(error) => assert!(matches!(error, rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOTTY)),
         }
     }

@@ -9,8 +9,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::support;
+use layersweep::disk::Measured;
 use layersweep::disk::filesystem::{self, CostModel};
-use layersweep::disk::{Extents, Measured, SharedExtents};
+use layersweep::disk::sharing::SharedExtents;
 use support::du::{self, measure_one, measure_trees, tree};
 use support::loopfs::{BindMount, Fs, LoopFs, MIB};
 
@@ -147,9 +148,9 @@ fn reflinked(fs: Fs) -> LoopFs {
     loopfs
 }
 
-fn measure_abc(loopfs: &LoopFs, extents: Extents) -> Measured {
+fn measure_abc(loopfs: &LoopFs) -> Measured {
     let trees = [tree("a", 0), tree("b", 1), tree("c", 2)];
-    let measured = measure_trees(loopfs.path(), &trees, extents);
+    let measured = measure_trees(loopfs.path(), &trees, true);
     assert!(measured.errors.is_empty(), "{:?}", measured.errors);
     measured
 }
@@ -161,22 +162,25 @@ fn single_reflinked_copy_frees_nothing() {
     }
     for fs in [Fs::Xfs, Fs::Btrfs].into_iter().filter(|fs| fs.require()) {
         let loopfs = reflinked(fs);
-        let expected = [
-            shared(&[(0, 4 * MIB), (1, 4 * MIB)], false, 4 * MIB),
-            shared(&[(0, 12 * MIB), (1, 12 * MIB), (2, 12 * MIB)], false, 12 * MIB),
-            shared(&[(0, 64 << 10), (2, 64 << 10)], false, 64 << 10),
-        ];
-        let measured = measure_abc(&loopfs, Extents::All);
-        assert_eq!(measured.shared_extents, expected, "{fs:?}");
-        // A probe finds the big file and then queries the small ones too.
-        let probed = measure_abc(&loopfs, Extents::Probe);
-        assert_eq!(probed.shared_extents, expected, "{fs:?}");
-        assert_eq!(probed.units, measured.units);
-        assert!(measure_abc(&loopfs, Extents::Off).shared_extents.is_empty());
+        let measured = measure_abc(&loopfs);
+        let expected = measured.shared_extents();
+        let physical: u64 = expected.iter().map(|group| group.physical_bytes).sum();
+        assert_eq!(physical, (16 << 20) + (64 << 10), "{fs:?}: {expected:?}");
+        if fs == Fs::Xfs {
+            let blocks = [
+                shared(&[(0, 4 * MIB), (1, 4 * MIB)], false, 4 * MIB),
+                shared(&[(0, 12 * MIB), (1, 12 * MIB), (2, 12 * MIB)], false, 12 * MIB),
+                shared(&[(0, 64 << 10), (2, 64 << 10)], false, 64 << 10),
+            ];
+            assert_eq!(expected, blocks);
+        }
+        let unasked = measure_trees(loopfs.path(), &[tree("a", 0), tree("b", 1), tree("c", 2)], false);
+        assert!(unasked.shared_extents().is_empty());
+        assert_eq!(unasked.units, measured.units);
 
         // A file outside of the trees shares extents.
-        let lonely = measure_trees(loopfs.path(), &[tree("b", 0)], Extents::Probe);
-        assert_eq!(lonely.shared_extents, [shared(&[(0, 16 * MIB)], true, 16 * MIB)]);
+        let lonely = measure_trees(loopfs.path(), &[tree("b", 0)], true).shared_extents();
+        assert_eq!(lonely, [shared(&[(0, 16 * MIB)], true, 16 * MIB)]);
 
         let (_, cost) = filesystem::of(loopfs.path()).unwrap();
         let frees = |unit: usize| {
@@ -197,8 +201,8 @@ fn single_reflinked_copy_frees_nothing() {
         }
         assert_close("b", frees(1), gone(&loopfs, "b"));
         assert_close("c", frees(2), gone(&loopfs, "c"));
-        let rest = measure_trees(loopfs.path(), &[tree("a", 0)], Extents::All);
-        assert!(rest.shared_extents.is_empty(), "{:?}", rest.shared_extents);
+        let rest = measure_trees(loopfs.path(), &[tree("a", 0)], true);
+        assert_eq!(rest.shared_extents(), []);
         assert_close("a", cost.frees(&rest.units[0]) + alone(&loopfs, &rest, 0), gone(&loopfs, "a"));
     }
 }
@@ -218,15 +222,15 @@ fn hard_links_to_reflinks_are_queried_once() {
     loopfs.sync();
     reflink(&path("a/file"), &path("b/file"));
     loopfs.sync();
-    let measured = measure_abc(&loopfs, Extents::Probe);
+    let measured = measure_abc(&loopfs);
     let expected = [shared(&[(0, 2 * MIB), (1, 2 * MIB)], false, 2 * MIB)];
-    assert_eq!(measured.shared_extents, expected);
+    assert_eq!(measured.shared_extents(), expected);
     assert_eq!(measured.units[0].inodes, 2);
 
     // With links in several units, the inode belongs to no unit, and keeps the bytes that b shares with it.
     fs::hard_link(path("a/file"), path("c/file")).unwrap();
-    let measured = measure_abc(&loopfs, Extents::All);
-    assert_eq!(measured.shared_extents, [shared(&[(1, 2 * MIB)], true, 2 * MIB)]);
+    let measured = measure_abc(&loopfs);
+    assert_eq!(measured.shared_extents(), [shared(&[(1, 2 * MIB)], true, 2 * MIB)]);
     assert_eq!(measured.shared_inodes.len(), 1);
     assert_eq!(measured.shared_inodes[0].units, [0, 2]);
 }
@@ -248,9 +252,9 @@ fn btrfs_subvolumes_share_extents_too() {
     btrfs(&["snapshot".as_ref(), path("a").as_os_str(), path("b").as_os_str()]);
     fs::create_dir(path("c")).unwrap();
     loopfs.sync();
-    let measured = measure_abc(&loopfs, Extents::Probe);
+    let measured = measure_abc(&loopfs);
     let expected = [shared(&[(0, 2 * MIB), (1, 2 * MIB)], false, 2 * MIB)];
-    assert_eq!(measured.shared_extents, expected);
+    assert_eq!(measured.shared_extents(), expected);
     assert!(measured.mounts.is_empty());
     // From above, subvolumes are not mounts: all of it is one tree.
     let whole = measure_one(loopfs.path());

@@ -8,7 +8,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::support;
-use layersweep::disk::Extents;
 use layersweep::disk::inode_chunks::ChunkGroup;
 use layersweep::sys::xfs::inumbers;
 use support::du::{self, measure_one, measure_trees, tree};
@@ -134,15 +133,15 @@ fn neighbours_keep_a_chunk() {
             assert!((chunk..=3 * chunk).contains(&bytes), "{how}: {units:?} {outside}: {chunks:?}");
         }
     };
-    let measured = measure_trees(loopfs.path(), &trees, Extents::Off);
+    let measured = measure_trees(loopfs.path(), &trees, false);
     let all = du::chunks(loopfs.path(), [&measured]);
     check(&all.groups(&Some), "one walk");
 
     // In several walks, as when a store changes meanwhile.
-    let first = measure_trees(loopfs.path(), &trees[..2], Extents::Off);
+    let first = measure_trees(loopfs.path(), &trees[..2], false);
     let alone = du::chunks(loopfs.path(), [&first]).groups(&Some);
     assert!(bytes(&alone, &[1], true) >= 2 * chunk, "{alone:?}");
-    let second = measure_trees(loopfs.path(), &trees[2..], Extents::Off);
+    let second = measure_trees(loopfs.path(), &trees[2..], false);
     let chunks = du::chunks(loopfs.path(), [&first, &second]).groups(&Some);
     assert_eq!(bytes(&chunks, &[0], false), bytes(&all.groups(&Some), &[0], false));
 

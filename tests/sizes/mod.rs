@@ -8,6 +8,7 @@ mod loopfs;
 mod mount_points;
 mod rescan;
 mod rescan_frees;
+mod shared_extents;
 mod sum_is_du;
 mod walker;
 mod walker_descriptors;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::support;
-use layersweep::disk::{Extents, Measured, Progress, SharedInodes, Tally, TreeScope, WalkOptions, measure};
+use layersweep::disk::{Measured, Progress, SharedInodes, Tally, TreeScope, WalkOptions, measure};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use support::du::{self, measure_one, measure_trees, total, tree};
 use support::loopfs::{BindMount, Fs, LoopFs, MIB};
@@ -84,7 +84,7 @@ fn counts_as_du_does() {
         let measured = measure_one(loopfs.path());
         assert_clean(&measured);
         assert!(measured.shared_inodes.is_empty());
-        assert!(measured.shared_extents.is_empty());
+        assert_eq!(measured.shared_extents(), []);
         let expected = (du::bytes(&[loopfs.path()]), du::inodes(&[loopfs.path()]));
         assert_eq!(total(&measured), expected, "{:?}", loopfs.fs());
 
@@ -126,12 +126,8 @@ fn every_number_of_threads_counts_the_same() {
     let expected = (du::bytes(&[dir.path()]), du::inodes(&[dir.path()]));
     for threads in [1, 2, 3, 32, 1000] {
         let progress = Progress::default();
-        let options = WalkOptions {
-            threads,
-            extents: Extents::Off,
-            progress: Some(&progress),
-            ..WalkOptions::default()
-        };
+        let options =
+            WalkOptions { threads, extents: None, progress: Some(&progress), ..WalkOptions::default() };
         let measured = measure(&[dir.path().to_path_buf()], &[tree("", 0)], &options);
         assert_clean(&measured);
         assert_eq!(total(&measured), expected, "{threads} threads");
@@ -159,7 +155,7 @@ fn hard_links_count_for_their_common_owner() {
         }
         loopfs.sync();
         let trees = [tree("c", 2), tree("b", 1), tree("a", 0)];
-        let measured = measure_trees(loopfs.path(), &trees, Extents::Off);
+        let measured = measure_trees(loopfs.path(), &trees, false);
         assert_clean(&measured);
 
         let facts = fs::metadata(path("a/own")).unwrap();
@@ -202,7 +198,7 @@ fn trees_may_be_files_links_or_entries_alone() {
         tree("sub", 4),
         entry("link", 5),
     ];
-    let measured = measure_trees(dir.path(), &trees, Extents::Off);
+    let measured = measure_trees(dir.path(), &trees, false);
     assert_clean(&measured);
     let bytes = |path: &str| fs::symlink_metadata(dir.path().join(path)).unwrap().blocks() * 512;
     let expected = [
@@ -228,7 +224,7 @@ fn missing_paths_vanish_and_symlinks_are_not_followed() {
     fs::create_dir(dir.path().join("sub")).unwrap();
     symlink("sub", dir.path().join("link")).unwrap();
     let trees = [tree("none", 0), tree("sub/none/x", 1), tree("link/x", 2), tree("../x", 3)];
-    let measured = measure_trees(dir.path(), &trees, Extents::Off);
+    let measured = measure_trees(dir.path(), &trees, false);
     let seen: Vec<_> = measured
         .errors
         .iter()
@@ -312,7 +308,7 @@ fn bind_mounts_are_not_entered() {
         write(&path("source/other"), 70_000);
         loopfs.sync();
         let trees = [tree("layer", 0), tree("itself", 1)];
-        let before = measure_trees(loopfs.path(), &trees, Extents::Off);
+        let before = measure_trees(loopfs.path(), &trees, false);
         assert_clean(&before);
         let covered = [path("layer/merged"), path("layer/resolv.conf")]
             .map(|path| fs::metadata(path).unwrap().blocks() * 512)
@@ -322,7 +318,7 @@ fn bind_mounts_are_not_entered() {
         let _dir = BindMount::new(&path("source"), &path("layer/merged"));
         let _file = BindMount::new(&path("source/other"), &path("layer/resolv.conf"));
         let _itself = BindMount::new(&path("itself/sub"), &path("itself/sub"));
-        let after = measure_trees(loopfs.path(), &trees, Extents::Off);
+        let after = measure_trees(loopfs.path(), &trees, false);
         assert!(after.errors.is_empty(), "{:?}", after.errors);
         let expected = [(0, path("layer/merged")), (0, path("layer/resolv.conf"))];
         assert_eq!(after.mounts, expected);
@@ -331,7 +327,7 @@ fn bind_mounts_are_not_entered() {
         // A directory that is mounted on itself is the same tree.
         assert_eq!(after.units[1], before.units[1]);
         // A mount on the path to a tree is not entered either: its content counts at its source.
-        let named = measure_trees(&path("layer"), &[tree("merged/deep", 0)], Extents::Off);
+        let named = measure_trees(&path("layer"), &[tree("merged/deep", 0)], false);
         assert!(named.errors.is_empty(), "{:?}", named.errors);
         assert_eq!(named.mounts, [(0, path("layer/merged/deep"))]);
         assert_eq!(named.units[0].inodes, 0);
@@ -403,7 +399,7 @@ fn no_access_time_changes() {
         }
         let before = atimes(&paths);
         std::thread::sleep(std::time::Duration::from_millis(20));
-        for extents in [Extents::Off, Extents::Probe, Extents::All] {
+        for extents in [false, true] {
             assert_clean(&measure_trees(loopfs.path(), &[tree("", 0)], extents));
             assert_eq!(before, atimes(&paths), "{fs:?}, {extents:?}");
         }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use layersweep::disk::inode_chunks::InodeChunks;
-use layersweep::disk::{Extents, Measured, Tree, TreeScope, WalkOptions, measure};
+use layersweep::disk::{ExtentOptions, Measured, Tree, TreeScope, WalkOptions, measure};
 use layersweep::sys::quiet::Within;
 
 /// Allocated bytes of all `paths` together, hard links once. Errors that `du` prints are not checked.
@@ -33,13 +33,14 @@ pub fn tree(path: &str, unit: usize) -> Tree<'_> {
 
 /// Measures `root` as one unit.
 pub fn measure_one(root: &Path) -> Measured {
-    measure_trees(root, &[tree("", 0)], Extents::Off)
+    measure_trees(root, &[tree("", 0)], false)
 }
 
 /// Measures trees below one root.
-pub fn measure_trees(root: &Path, trees: &[Tree], extents: Extents) -> Measured {
+pub fn measure_trees(root: &Path, trees: &[Tree], asks_for_extents: bool) -> Measured {
     let roots: [PathBuf; 1] = [root.to_path_buf()];
     let chunks = chunks(root, []);
+    let extents = asks_for_extents.then(ExtentOptions::default);
     measure(&roots, trees, &WalkOptions { extents, inode_chunks: Some(&chunks), ..WalkOptions::default() })
 }
 

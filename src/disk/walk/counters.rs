@@ -39,13 +39,4 @@ impl<'a> Counters<'a> {
         // Collected in place: a second list would be a noticeable part of the memory for a large store.
         (self.units.into_iter().map(|unit| lock(&unit).0).collect(), newest)
     }
-
-    /// Subtracts the counts of this walk, which is repeated, from the progress.
-    pub fn take_back(self) {
-        let Some(progress) = self.progress else { return };
-        for tally in self.into_tallies().0 {
-            progress.inodes.fetch_sub(tally.inodes, Ordering::Relaxed);
-            progress.bytes.fetch_sub(tally.bytes, Ordering::Relaxed);
-        }
-    }
 }

@@ -161,23 +161,22 @@ impl Worker<'_, '_> {
         } else {
             here.tally += tally;
         }
-        let collector = &self.walk.collector;
-        if !collector.wants(kind, tally.bytes) {
+        let Some(reflinks) = here.origin.reflinks.filter(|reflinks| reflinks.wants(kind, tally.bytes)) else {
             return;
-        }
-        let extents = match name {
-            Some(name) => extents::ask(self.walk.opener, here.fd, name, stat),
-            None => extents::ask_held(here.fd),
         };
-        let filesystem = here.origin.filesystem;
-        match extents {
-            Ok(extents) if linked && collector.collects() => {
-                self.walk.links.attach(key, filesystem, extents);
-            }
-            Ok(extents) => collector.note(extents, filesystem, Some(here.unit)),
+        let runs = match name {
+            Some(name) => extents::ask(self.walk.opener, here.fd, name, stat, &reflinks),
+            None => extents::ask_held(here.fd, stat.st_ino, &reflinks),
+        };
+        match runs {
+            Ok(runs) if linked => self.walk.links.attach(key, reflinks.filesystem, runs),
+            Ok(runs) => self.note_extents(reflinks.filesystem, here.unit, &runs),
             Err(error) => {
-                self.fail(here.origin.tree, here.place, name, "asking for extents", error);
+                return self.fail(here.origin.tree, here.place, name, "asking for extents", error);
             }
+        }
+        if let Some(weight) = reflinks.sample(stat.st_ino, tally.bytes) {
+            self.note_sample(here.origin.tree, here.place, name, weight);
         }
     }
 }

@@ -1,111 +1,84 @@
-//! Examines files for shared extents.
+//! Asks for the extents of files on filesystems where files can share them.
 
 use std::collections::HashMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use rustix::fs::{FileType, Stat};
 use rustix::io::{Errno, Result};
 
-use super::sharing::{Groups, Reference};
-use super::types::{Extents, SharedExtents};
-use crate::sys::beneath::{self, HANDLE, Opener};
-use crate::sys::fiemap::{self, SharedExtent};
+use super::types::{ExtentOptions, UnitExtents};
+use crate::disk::runs::{self, EncodedRuns, Run};
+use crate::disk::samples::{self, FileSample};
+use crate::disk::top::Top;
+use crate::sys::beneath::{self, HANDLE, Opener, mount_id};
+use crate::sys::fiemap::{self, FileExtent};
+use crate::sys::mounts::Mount;
+use crate::sys::{btrfs, xfs};
 
-pub type FileExtents = Vec<SharedExtent>;
+/// Number of runs of a unit at which a thread merges them for the first time: 128 KiB.
+const FIRST_MERGE: usize = 4096;
 
-/// Minimum allocated bytes of a file that a probe always examines.
-const BIG: u64 = 1 << 20;
-
-/// Number of smaller files that a probe examines first. Of the remaining ones it examines one in [`SMALL_EVERY`]:
-/// deduplication mostly shares very many small files. Examining a file costs as much as ten `stat` calls.
-const SMALL_FIRST: u64 = 4096;
-const SMALL_EVERY: u64 = 64;
-
-#[derive(Debug)]
-pub struct Collector {
-    pub extents: Extents,
-    found: AtomicBool,
-    /// Number of smaller files that a probe has seen.
-    small: AtomicU64,
-    references: Mutex<HashMap<u64, Vec<Reference>>>,
+/// A filesystem on which files can share extents.
+#[derive(Clone, Copy, Debug)]
+pub struct Reflinks {
+    /// Device number in the mount table. `st_dev` is used only if the table lacks the mount: it differs between the
+    /// subvolumes of a btrfs although they share extents.
+    pub filesystem: u64,
+    is_btrfs: bool,
+    /// Minimum allocated bytes of a file that is asked.
+    from_bytes: u64,
+    /// One file is a sample for each of these bytes, on average.
+    stride: u64,
+    seed: u64,
 }
 
-impl Collector {
-    pub fn new(extents: Extents) -> Self {
-        Self {
-            extents,
-            found: AtomicBool::new(false),
-            small: AtomicU64::new(0),
-            references: Mutex::default(),
+impl Reflinks {
+    /// Returns the filesystem that `top` is on, if files on it can share extents.
+    pub fn of(top: &Top, options: &ExtentOptions, mounts: &[Mount]) -> Option<Self> {
+        let fd = top.fd();
+        let is_btrfs = btrfs::is_btrfs(fd).ok()?;
+        if !is_btrfs && !xfs::is_xfs(fd).ok()? {
+            return None;
         }
+        let mount = mount_id(fd).ok().and_then(|id| mounts.iter().find(|mount| mount.id == id));
+        let device = mount.map(|mount| rustix::fs::makedev(mount.device.0, mount.device.1));
+        let space = rustix::fs::fstatvfs(fd).ok()?;
+        let used = space.f_blocks.saturating_sub(space.f_bfree).saturating_mul(space.f_frsize);
+        Some(Self {
+            filesystem: device.or_else(|| rustix::fs::fstat(fd).ok().map(|stat| stat.st_dev))?,
+            is_btrfs,
+            from_bytes: if is_btrfs { 1 } else { options.from_bytes.max(1) },
+            stride: samples::stride(used),
+            seed: options.seed,
+        })
     }
 
-    /// Returns true if a file of this kind and with these allocated bytes must be examined.
     pub fn wants(&self, kind: FileType, bytes: u64) -> bool {
-        match self.extents {
-            Extents::Off => false,
-            Extents::Probe if bytes == 0 || !kind.is_file() => false,
-            Extents::Probe if bytes >= BIG => true,
-            Extents::Probe => {
-                let met = self.small.fetch_add(1, Ordering::Relaxed);
-                met < SMALL_FIRST || met.is_multiple_of(SMALL_EVERY)
-            }
-            Extents::All => bytes > 0 && kind.is_file(),
-        }
+        kind.is_file() && bytes >= self.from_bytes
     }
 
-    /// Returns true if references are collected. The filesystem of each tree is needed then, and hard links are kept
-    /// to the end for [`super::links::Links::attach`].
-    pub fn collects(&self) -> bool {
-        self.extents == Extents::All
-    }
-
-    /// Returns true if a probe found sharing: this walk is then abandoned for one that examines every file.
-    pub fn give_up(&self) -> bool {
-        self.extents == Extents::Probe && self.found.load(Ordering::Relaxed)
-    }
-
-    /// Records the shared extents of a file; during a probe only the fact that there are some.
-    pub fn note(&self, extents: FileExtents, filesystem: u64, unit: Option<usize>) {
-        if extents.is_empty() {
-            return;
-        }
-        self.found.store(true, Ordering::Relaxed);
-        if !self.collects() {
-            return;
-        }
-        let unit = unit.and_then(|unit| u32::try_from(unit).ok());
-        let mut all = self.references.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(filesystem).or_default().extend(extents.iter().map(|extent| Reference {
-            start: extent.physical,
-            length: extent.length,
-            unit,
-            encoded: extent.encoded,
-        }));
-    }
-
-    pub fn finish(self) -> Vec<SharedExtents> {
-        let mut groups = Groups::default();
-        for references in self.references.into_inner().unwrap_or_else(PoisonError::into_inner).into_values() {
-            groups.add(references);
-        }
-        groups.into_shared()
+    /// Returns the bytes that this file stands for if it is a sample: the larger, the more likely.
+    pub fn sample(&self, inode: u64, bytes: u64) -> Option<u64> {
+        samples::is_drawn(inode ^ self.seed, bytes, self.stride).then_some(bytes.max(self.stride))
     }
 }
 
-/// Examines the entry `name` of `parent`, which is a regular file according to `stat`.
+/// Asks for the extents of the entry `name` of `parent`, which is a regular file according to `stat`.
 ///
 /// The entry is opened with `O_PATH` first, and for reading only if it still is the same file: opening wakes devices
 /// and waits for fifos, and the entry may have been replaced. A filesystem that does not support the request has no
 /// shared extents.
-pub fn ask(opener: Opener, parent: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> Result<FileExtents> {
-    let path = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
+pub fn ask(
+    opener: Opener,
+    parent: BorrowedFd<'_>,
+    name: &CStr,
+    stat: &Stat,
+    reflinks: &Reflinks,
+) -> Result<Vec<Run>> {
+    let path = Path::new(OsStr::from_bytes(name.to_bytes()));
     let handle = opener.beneath(parent, path, HANDLE, false)?;
     let now = rustix::fs::fstat(&handle)?;
     if (now.st_dev, now.st_ino) != (stat.st_dev, stat.st_ino)
@@ -113,14 +86,158 @@ pub fn ask(opener: Opener, parent: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> 
     {
         return Err(Errno::NOENT);
     }
-    ask_held(handle.as_fd())
+    ask_held(handle.as_fd(), now.st_ino, reflinks)
 }
 
-/// Examines the regular file of `handle` (`O_PATH`).
-pub fn ask_held(handle: BorrowedFd<'_>) -> Result<FileExtents> {
+/// Asks for the extents of the regular file of `handle` (`O_PATH`).
+pub fn ask_held(handle: BorrowedFd<'_>, inode: u64, reflinks: &Reflinks) -> Result<Vec<Run>> {
     let file = beneath::reopen(handle)?;
-    match fiemap::shared_extents(file.as_fd()) {
-        Err(Errno::OPNOTSUPP | Errno::NOTTY) => Ok(FileExtents::new()),
-        result => result,
+    let extents = match fiemap::extents(file.as_fd()) {
+        Err(Errno::OPNOTSUPP | Errno::NOTTY) => return Ok(Vec::new()),
+        result => result?,
+    };
+    if reflinks.is_btrfs
+        && let Ok(on_disk) = btrfs::disk_extents(file.as_fd(), inode)
+    {
+        return Ok(whole(&on_disk, &extents));
+    }
+    let runs = extents.iter().map(|extent| Run {
+        start: extent.physical,
+        length: extent.length,
+        counted: extent.length,
+        references: 1,
+        shared: extent.shared,
+    });
+    Ok(runs.collect())
+}
+
+/// Returns a run for each extent on the disk that the file refers to. `in_file` says which parts of them are shared.
+fn whole(on_disk: &[btrfs::DiskExtent], in_file: &[FileExtent]) -> Vec<Run> {
+    let mut shared: Vec<_> = in_file.iter().filter(|extent| extent.shared).collect();
+    shared.sort_unstable_by_key(|extent| extent.physical);
+    let mut found: Vec<Run> = Vec::with_capacity(on_disk.len());
+    for extent in on_disk {
+        found.push(Run {
+            start: extent.start,
+            length: extent.length,
+            counted: extent.in_file,
+            references: 1,
+            shared: false,
+        });
+    }
+    found.sort_unstable_by_key(|run| run.start);
+    found.dedup_by(|next, kept| {
+        let is_same = next.start == kept.start;
+        if is_same {
+            kept.counted = kept.counted.saturating_add(next.counted);
+        }
+        is_same
+    });
+    for run in &mut found {
+        // Compressed extents have their start as position, and the length in the file.
+        let before = shared.partition_point(|extent| extent.physical < run.end());
+        run.shared = shared[..before].last().is_some_and(|extent| {
+            extent.physical >= run.start || !extent.encoded && extent.physical + extent.length > run.start
+        });
+    }
+    found
+}
+
+/// What one thread has found.
+#[derive(Debug, Default)]
+pub struct ThreadExtents {
+    /// By filesystem and unit; `None` for an inode of several units.
+    runs: HashMap<(u64, Option<usize>), UnitBuffer>,
+    samples: HashMap<usize, Vec<FileSample>>,
+}
+
+#[derive(Debug, Default)]
+struct UnitBuffer {
+    runs: Vec<Run>,
+    merge_at: usize,
+}
+
+impl ThreadExtents {
+    pub fn add(&mut self, filesystem: u64, unit: Option<usize>, runs: &[Run]) {
+        let buffer = self.runs.entry((filesystem, unit)).or_default();
+        buffer.runs.extend_from_slice(runs);
+        if buffer.runs.len() > buffer.merge_at.max(FIRST_MERGE) {
+            buffer.runs = runs::merged(std::mem::take(&mut buffer.runs));
+            buffer.merge_at = 2 * buffer.runs.len();
+        }
+    }
+
+    pub fn add_sample(&mut self, unit: usize, sample: FileSample) {
+        self.samples.entry(unit).or_default().push(sample);
+    }
+
+    pub fn append(&mut self, other: Self) {
+        for ((filesystem, unit), buffer) in other.runs {
+            self.add(filesystem, unit, &buffer.runs);
+        }
+        for (unit, samples) in other.samples {
+            self.samples.entry(unit).or_default().extend(samples);
+        }
+    }
+
+    pub fn into_units(self) -> HashMap<Option<usize>, UnitExtents> {
+        let mut units: HashMap<Option<usize>, UnitExtents> = HashMap::new();
+        for ((filesystem, unit), buffer) in self.runs {
+            let bytes = runs::encode(runs::merged(buffer.runs));
+            units.entry(unit).or_default().runs.push(EncodedRuns { filesystem, bytes });
+        }
+        for (unit, mut drawn) in self.samples {
+            // The same whatever the threads did.
+            drawn.sort_unstable();
+            units.entry(Some(unit)).or_default().samples = samples::encode(&drawn);
+        }
+        for extents in units.values_mut() {
+            extents.runs.sort_unstable_by_key(|runs| runs.filesystem);
+        }
+        units
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use btrfs::DiskExtent;
+
+    #[test]
+    fn extents_on_disk_are_shared_as_a_whole() {
+        fn file(physical: u64, length: u64, shared: bool, encoded: bool) -> FileExtent {
+            FileExtent { physical, length, shared, encoded }
+        }
+        fn disk(start: u64, length: u64, in_file: u64) -> DiskExtent {
+            DiskExtent { start, length, in_file }
+        }
+        fn run(start: u64, length: u64, counted: u64, shared: bool) -> Run {
+            Run { start, length, counted, references: 1, shared }
+        }
+        let cases = [
+            ("nothing", vec![], vec![], vec![]),
+            ("alone", vec![disk(0, 10, 10)], vec![file(0, 10, false, false)], vec![run(0, 10, 10, false)]),
+            (
+                "rewritten in the middle",
+                vec![disk(0, 10, 4), disk(50, 2, 2), disk(0, 10, 4)],
+                vec![file(0, 4, true, false), file(50, 2, false, false), file(6, 4, true, false)],
+                vec![run(0, 10, 8, true), run(50, 2, 2, false)],
+            ),
+            (
+                "two extents in one piece",
+                vec![disk(0, 10, 10), disk(10, 10, 10), disk(20, 10, 10)],
+                vec![file(0, 20, true, false), file(20, 10, false, false)],
+                vec![run(0, 10, 10, true), run(10, 10, 10, true), run(20, 10, 10, false)],
+            ),
+            (
+                "compressed",
+                vec![disk(0, 4, 100), disk(4, 4, 100)],
+                vec![file(0, 100, true, true), file(4, 100, false, true)],
+                vec![run(0, 4, 100, true), run(4, 4, 100, false)],
+            ),
+        ];
+        for (name, on_disk, in_file, expected) in cases {
+            assert_eq!(whole(&on_disk, &in_file), expected, "{name}");
+        }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::extents::FileExtents;
 use super::types::{SharedInodes, Tally};
+use crate::disk::runs::Run;
 
 /// Device and inode number.
 pub type InodeKey = (u64, u64);
@@ -31,7 +31,7 @@ struct LinkedInode {
     links: u64,
     units: Units,
     tally: Tally,
-    extents: Option<(u64, FileExtents)>,
+    extents: Option<(u64, Vec<Run>)>,
 }
 
 #[derive(Debug)]
@@ -59,8 +59,8 @@ pub struct SettledInode {
     pub outside: Option<InodeKey>,
     /// Size of the inode, if it belongs to the unit and was not returned by [`Links::see`].
     pub tally: Tally,
-    /// Its filesystem and its shared extents, if it was examined.
-    pub extents: Option<(u64, FileExtents)>,
+    /// Its filesystem and its extents, if it was asked.
+    pub extents: Option<(u64, Vec<Run>)>,
 }
 
 impl Units {
@@ -131,8 +131,8 @@ impl Links {
         }
     }
 
-    /// Adds the shared extents of an inode that [`Self::see`] has recorded.
-    pub fn attach(&self, key: InodeKey, filesystem: u64, extents: FileExtents) {
+    /// Adds the extents of an inode that [`Self::see`] has recorded.
+    pub fn attach(&self, key: InodeKey, filesystem: u64, extents: Vec<Run>) {
         if let Some(entry) = self.shard(key).get_mut(&key) {
             entry.extents = Some((filesystem, extents));
         }

@@ -11,7 +11,6 @@ mod links;
 mod queue;
 mod refused;
 mod shared;
-mod sharing;
 mod start;
 mod tree_directory;
 mod types;
@@ -24,11 +23,14 @@ use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 
+pub(super) use extents::{Reflinks, ask_held};
 pub use types::{
-    Extents, Measured, Progress, SharedExtents, SharedInodes, Tally, Tree, TreeScope, WalkError, WalkOptions,
+    ExtentOptions, Measured, Progress, SharedInodes, Tally, Tree, TreeScope, UnitExtents, WalkError,
+    WalkOptions,
 };
 
 use crate::disk::inode_chunks::Holding;
+use crate::disk::sharing::{self, SharedExtents, UnitRuns};
 use queue::Exchange;
 use shared::Walk;
 use worker::{Findings, Worker};
@@ -49,15 +51,11 @@ const OPEN_DIRECTORIES: usize = 384;
 /// Measures trees. Errors are in [`Measured::errors`].
 #[must_use]
 pub fn measure(roots: &[PathBuf], trees: &[Tree<'_>], options: &WalkOptions<'_>) -> Measured {
-    Walk::new(roots, trees, options, options.extents).run(options.threads).unwrap_or_else(|| {
-        // The probe found sharing and stopped at once, so little work is repeated.
-        Walk::new(roots, trees, options, Extents::All).run(options.threads).unwrap_or_default()
-    })
+    Walk::new(roots, trees, options).run(options.threads)
 }
 
 impl Walk<'_> {
-    /// Returns `None` if a probe found shared extents.
-    fn run(self, threads: usize) -> Option<Measured> {
+    fn run(self, threads: usize) -> Measured {
         let open_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let open_files = usize::try_from(open_files).unwrap_or(usize::MAX);
         let threads = if threads == 0 { DEFAULT_THREADS } else { threads };
@@ -67,11 +65,7 @@ impl Walk<'_> {
         for found in self.in_threads(threads, open_each) {
             findings.append(found);
         }
-        if self.collector.give_up() {
-            self.counters.take_back();
-            return None;
-        }
-        Some(self.conclude(findings))
+        self.conclude(findings)
     }
 
     /// Runs the workers, on fewer threads if the system refuses some.
@@ -115,8 +109,8 @@ impl Walk<'_> {
     }
 
     fn conclude(self, findings: Findings) -> Measured {
-        let Self { trees: _, counters, links, collector, xfs, .. } = self;
-        let Findings { mut errors, mut mounts, mut inodes } = findings;
+        let Self { counters, links, xfs, .. } = self;
+        let Findings { mut errors, mut mounts, mut inodes, mut extents } = findings;
         let shared_inodes = links.finish(|settled| {
             if let Some(unit) = settled.unit {
                 counters.add(unit, settled.tally, i64::MIN);
@@ -125,24 +119,33 @@ impl Walk<'_> {
             {
                 inodes.add(Holding::of(device, inode, None));
             }
-            if let Some((filesystem, extents)) = settled.extents {
-                collector.note(extents, filesystem, settled.unit);
+            if let Some((filesystem, runs)) = settled.extents {
+                extents.add(filesystem, settled.unit, &runs);
             }
         });
         errors.sort_unstable_by(|a, b| (a.unit, &a.path).cmp(&(b.unit, &b.path)));
         mounts.sort_unstable();
-        let extents = collector.extents;
         let (units, newest) = counters.into_tallies();
         Measured {
             units,
             newest,
-            extents,
             shared_inodes,
-            shared_extents: collector.finish(),
+            extents: extents.into_units(),
             inodes: inodes.into_holdings(),
             errors,
             mounts,
         }
+    }
+}
+
+impl Measured {
+    /// Returns the extents that do not belong to a single file of these trees.
+    #[must_use]
+    pub fn shared_extents(&self) -> Vec<SharedExtents> {
+        let units = self.extents.iter().flat_map(|(unit, extents)| {
+            extents.runs.iter().map(|runs| UnitRuns { unit: *unit, runs, is_fresh: true })
+        });
+        sharing::find(&units.collect::<Vec<_>>(), Vec::new()).groups
     }
 }
 
@@ -175,8 +178,8 @@ mod tests {
             tree(1, "proc", 5, TreeScope::EntryOnly),
         ];
         let [kernel, steps] = [Opener::Openat2, Opener::Steps].map(|opener| {
-            let walk = Walk { opener, ..Walk::new(&roots, &trees, &WalkOptions::default(), Extents::Off) };
-            walk.run(2).unwrap()
+            let walk = Walk { opener, ..Walk::new(&roots, &trees, &WalkOptions::default()) };
+            walk.run(2)
         });
         assert_eq!(kernel.units, steps.units);
         assert_eq!(kernel.units[0].inodes, 1 + 3 + 21 + 100 * 3);

@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::extents::Reflinks;
 use super::tree_directory::TreeDirectory;
 
 #[derive(Clone, Copy, Debug)]
 pub struct TreeOrigin {
     pub tree: usize,
-    /// Key of the tree's filesystem if extents are collected, else 0.
-    pub filesystem: u64,
+    /// The tree's filesystem if files on it are asked for their extents.
+    pub reflinks: Option<Reflinks>,
     /// `st_dev` of the tree's XFS if its inodes are counted by chunk.
     pub xfs: Option<u64>,
 }
@@ -201,7 +202,7 @@ mod tests {
     fn frame(tree: usize, children: usize) -> Frame {
         let fd = std::fs::File::open("/").unwrap().into();
         Frame {
-            origin: TreeOrigin { tree, filesystem: 0, xfs: None },
+            origin: TreeOrigin { tree, reflinks: None, xfs: None },
             place: TreeDirectory::start(),
             identity: (0, 0),
             fd: Some(Arc::new(fd)),

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::counters::Counters;
-use super::extents::Collector;
+use super::extents::Reflinks;
 use super::links::Links;
-use super::types::{Extents, Tree, WalkOptions};
+use super::types::{Tree, WalkOptions};
 use crate::disk::top::Top;
 use crate::sys::beneath::Opener;
-use crate::sys::mounts::{self, Mount};
+use crate::sys::mounts;
 
 #[derive(Debug)]
 pub struct Walk<'a> {
@@ -20,22 +20,16 @@ pub struct Walk<'a> {
     pub opener: Opener,
     pub counters: Counters<'a>,
     pub links: Links,
-    pub collector: Collector,
+    /// Filesystem of each root on which files are asked for their extents.
+    pub reflinks: Vec<Option<Reflinks>>,
     /// `st_dev` of each root whose inodes are counted by chunk.
     pub xfs: Vec<Option<u64>>,
     /// Device and inode number of directories that are counted by trees of their own.
     pub apart: Vec<(u64, u64)>,
-    /// Mount table, if the filesystem of a tree is needed.
-    pub mounts: Vec<Mount>,
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(
-        root_paths: &'a [PathBuf],
-        trees: &'a [Tree<'a>],
-        options: &WalkOptions<'a>,
-        extents: Extents,
-    ) -> Self {
+    pub fn new(root_paths: &'a [PathBuf], trees: &'a [Tree<'a>], options: &WalkOptions<'a>) -> Self {
         let roots = Top::all(root_paths, &options.within);
         let apart = options
             .apart
@@ -53,15 +47,16 @@ impl<'a> Walk<'a> {
             })
             .collect();
         let opener = Top::opener(&roots);
-        let collector = Collector::new(extents);
-        let mounts = if collector.collects() {
+        let mounts = options.extents.map(|_| {
             mounts::read().unwrap_or_else(|error| {
                 tracing::debug!(%error, "cannot read the mount table: telling filesystems apart by st_dev");
                 Vec::new()
             })
-        } else {
-            Vec::new()
-        };
+        });
+        let reflinks: Vec<_> = roots
+            .iter()
+            .map(|root| Reflinks::of(root.as_ref().ok()?, &options.extents?, mounts.as_deref()?))
+            .collect();
         Self {
             root_paths,
             roots,
@@ -70,10 +65,9 @@ impl<'a> Walk<'a> {
             next_tree: AtomicUsize::new(0),
             opener,
             counters: Counters::new(trees.iter().map(|tree| tree.unit + 1).max(), options.progress),
-            links: Links::new(collector.collects()),
-            collector,
+            links: Links::new(reflinks.iter().any(Option::is_some)),
+            reflinks,
             xfs,
-            mounts,
         }
     }
 

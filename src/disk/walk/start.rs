@@ -1,6 +1,6 @@
 //! Opens the first directory or file of a tree.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 
@@ -9,7 +9,7 @@ use super::tree_directory::TreeDirectory;
 use super::types::{Tree, TreeScope};
 use super::worker::Worker;
 use crate::disk::top::Top;
-use crate::sys::beneath::{DIRECTORY, HANDLE, mount_id};
+use crate::sys::beneath::{DIRECTORY, HANDLE};
 
 impl Worker<'_, '_> {
     pub fn start(&mut self, tree_ix: usize) {
@@ -26,7 +26,7 @@ impl Worker<'_, '_> {
         match root.open(walk.opener, &tree.path, DIRECTORY) {
             Err(Errno::XDEV) => self.note_mount(tree_ix, &TreeDirectory::start(), None),
             Ok(fd) => {
-                let origin = self.origin(tree_ix, fd.as_fd());
+                let origin = self.origin(tree_ix);
                 self.read(origin, fd, TreeDirectory::start());
             }
             Err(Errno::NOTDIR | Errno::LOOP) => self.count_start(tree_ix, root, tree),
@@ -57,26 +57,13 @@ impl Worker<'_, '_> {
             Ok(stat) => stat,
             Err(error) => return self.fail(tree_ix, &place, None, "examining", error),
         };
-        let origin = self.origin(tree_ix, handle);
+        let origin = self.origin(tree_ix);
         self.count_alone(origin, handle, &place, None, &stat);
     }
 
-    fn origin(&self, tree: usize, fd: BorrowedFd<'_>) -> TreeOrigin {
-        let xfs = self.walk.xfs.get(self.walk.trees[tree].root).copied().flatten();
-        TreeOrigin { tree, filesystem: self.filesystem(fd), xfs }
-    }
-
-    /// Returns a key of the filesystem of a tree; 0 if the walk collects no extents. The key is the device number in
-    /// the mount table. `st_dev` is used only if the table lacks the mount: it differs between the subvolumes of a
-    /// btrfs although they share extents.
-    fn filesystem(&self, fd: BorrowedFd<'_>) -> u64 {
-        if !self.walk.collector.collects() {
-            return 0;
-        }
-        let device = mount_id(fd).ok().and_then(|id| {
-            let mount = self.walk.mounts.iter().find(|mount| mount.id == id)?;
-            Some(rustix::fs::makedev(mount.device.0, mount.device.1))
-        });
-        device.or_else(|| rustix::fs::fstat(fd).ok().map(|stat| stat.st_dev)).unwrap_or(0)
+    fn origin(&self, tree: usize) -> TreeOrigin {
+        let root = self.walk.trees[tree].root;
+        let xfs = self.walk.xfs.get(root).copied().flatten();
+        TreeOrigin { tree, reflinks: self.walk.reflinks.get(root).copied().flatten(), xfs }
     }
 }

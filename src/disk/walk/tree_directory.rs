@@ -50,6 +50,11 @@ impl TreeDirectory {
         path.into()
     }
 
+    /// Returns the path of an entry of this directory below the start; without an entry, of the directory.
+    pub fn relative(&self, entry: Option<&OsStr>) -> PathBuf {
+        self.names().into_iter().chain(entry).collect()
+    }
+
     /// Returns the path from the start in pieces that fit into a system call; empty for the start itself.
     pub fn pieces(&self) -> Vec<PathBuf> {
         let mut pieces: Vec<PathBuf> = Vec::new();
@@ -89,6 +94,8 @@ mod tests {
         assert!(TreeDirectory::start().pieces().is_empty());
         let deep = chain([c"a".into(), c"b".into()]);
         assert_eq!(deep.path(Path::new("/r")), Path::new("/r/a/b"));
+        assert_eq!(deep.relative(Some(OsStr::new("c"))), Path::new("a/b/c"));
+        assert_eq!(TreeDirectory::start().relative(None), Path::new(""));
         assert_eq!(deep.pieces(), [Path::new("a/b")]);
     }
 

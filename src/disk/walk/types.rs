@@ -1,10 +1,12 @@
 //! Input and result of a walk.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use crate::disk::inode_chunks::{Holding, InodeChunks};
+use crate::disk::runs::EncodedRuns;
 use crate::sys::quiet::Within;
 
 /// A tree to walk, and the unit to which its bytes are attributed.
@@ -43,17 +45,22 @@ impl TreeScope {
     }
 }
 
-/// Search for extents that files share by reflink (`FS_IOC_FIEMAP`). Each variant finds at least what the previous
-/// one finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Extents {
-    /// No search: the filesystem has no reflinks.
-    Off,
-    /// Examine the big files and a sample of the others; if one of them shares an extent, examine all files.
-    #[default]
-    Probe,
-    /// Examine every file.
-    All,
+/// Files that are asked for their extents, on filesystems where files can share them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ExtentOptions {
+    /// Minimum allocated bytes of such a file. On btrfs every file is asked: it may be compressed.
+    pub from_bytes: u64,
+    /// Draws the samples.
+    pub seed: u64,
+}
+
+/// Extents of a unit, and some of its files to see later whether they still hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnitExtents {
+    /// By filesystem.
+    pub runs: Vec<EncodedRuns>,
+    /// As encoded by [`samples::encode`](crate::disk::samples::encode).
+    pub samples: Box<[u8]>,
 }
 
 #[derive(Debug, Default)]
@@ -61,7 +68,8 @@ pub struct WalkOptions<'a> {
     /// Number of threads; 0 for the default, which suits a disk that is not in the page cache. Fewer are used if the
     /// limit of open files requires it.
     pub threads: usize,
-    pub extents: Extents,
+    /// `None`: no file is asked.
+    pub extents: Option<ExtentOptions>,
     /// Filesystems on which the units with each inode are recorded: [`Measured::inodes`].
     pub inode_chunks: Option<&'a InodeChunks>,
     /// Positions of roots that are counted by trees of their own, in this walk or another. If such a directory is
@@ -104,22 +112,6 @@ pub struct SharedInodes {
     pub tally: Tally,
 }
 
-/// Extents that several files share by reflink, grouped by the units that share them.
-///
-/// Lengths are those that `st_blocks` counts; on btrfs with compression these are uncompressed lengths.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SharedExtents {
-    /// Each sharing unit, ascending, with the bytes of this group that `st_blocks` of its files counts in total: 2 ×
-    /// `physical_bytes` for two copies.
-    pub counted: Vec<(usize, u64)>,
-    /// True if a file outside the trees shares the extents: the filesystem reports them as shared, but the walk saw
-    /// fewer than two references. Also true if one of [`Measured::shared_inodes`] has a reference, because that inode
-    /// is not part of any unit's tally.
-    pub outside: bool,
-    /// Bytes that the extents use on the disk, counted once.
-    pub physical_bytes: u64,
-}
-
 /// Error of a walk at one path. The sizes are then lower bounds.
 #[derive(Clone, Debug)]
 pub struct WalkError {
@@ -138,12 +130,10 @@ pub struct Measured {
     pub units: Vec<Tally>,
     /// Latest `st_ctime` in each unit, by unit number, in seconds since 1970; `i64::MIN` for an empty unit.
     pub newest: Vec<i64>,
-    /// Files that were finally examined for shared extents: a probe that finds sharing becomes [`Extents::All`].
-    pub extents: Extents,
     /// Inodes that do not belong to a single unit.
     pub shared_inodes: Vec<SharedInodes>,
-    /// Extents that do not belong to a single file.
-    pub shared_extents: Vec<SharedExtents>,
+    /// Extents of each unit, if requested; `None` for inodes of several units.
+    pub extents: HashMap<Option<usize>, UnitExtents>,
     /// Units with inodes on XFS, if requested. For [`InodeChunks::add`].
     pub inodes: Vec<Holding>,
     pub errors: Vec<WalkError>,

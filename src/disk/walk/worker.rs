@@ -9,11 +9,14 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use super::extents::ThreadExtents;
 use super::queue::{Exchange, Frame, Stack};
 use super::shared::Walk;
 use super::tree_directory::TreeDirectory;
 use super::types::WalkError;
 use crate::disk::inode_chunks::{Holding, ThreadHoldings};
+use crate::disk::runs::Run;
+use crate::disk::samples::FileSample;
 use crate::sys::beneath::DIRECTORY;
 use crate::sys::root::into_mounts;
 
@@ -25,6 +28,7 @@ pub struct Findings {
     pub errors: Vec<WalkError>,
     pub mounts: Vec<(usize, PathBuf)>,
     pub inodes: ThreadHoldings,
+    pub extents: ThreadExtents,
 }
 
 impl Findings {
@@ -32,6 +36,7 @@ impl Findings {
         self.errors.append(&mut other.errors);
         self.mounts.append(&mut other.mounts);
         self.inodes.append(other.inodes);
+        self.extents.append(other.extents);
     }
 }
 
@@ -70,10 +75,6 @@ impl<'w, 'a> Worker<'w, 'a> {
     pub fn run(mut self) -> Findings {
         let _stop = StopOnPanic(self.exchange);
         loop {
-            if self.walk.collector.give_up() {
-                self.exchange.stop();
-                return self.findings;
-            }
             if let Some(frame) = self.stack.pop() {
                 self.step(frame);
                 self.share();
@@ -142,6 +143,20 @@ impl<'w, 'a> Worker<'w, 'a> {
         if let Some(device) = xfs {
             self.findings.inodes.add(Holding::of(device, inode, Some(unit)));
         }
+    }
+
+    #[inline]
+    pub fn note_extents(&mut self, filesystem: u64, unit: usize, runs: &[Run]) {
+        self.findings.extents.add(filesystem, Some(unit), runs);
+    }
+
+    /// Records a file that stands for `weight` bytes.
+    pub fn note_sample(&mut self, tree: usize, place: &TreeDirectory, name: Option<&CStr>, weight: u64) {
+        let trees = self.walk.trees;
+        let unit = trees[tree].unit;
+        let before = trees[..tree].iter().rev().take_while(|tree| tree.unit == unit).count();
+        let path = place.relative(name.map(|name| OsStr::from_bytes(name.to_bytes())));
+        self.findings.extents.add_sample(unit, FileSample { tree: before, path, weight });
     }
 
     pub fn note_mount(&mut self, tree: usize, place: &TreeDirectory, name: Option<&CStr>) {

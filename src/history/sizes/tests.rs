@@ -1,6 +1,6 @@
 use super::*;
 use crate::disk::size_cache::CachedSize;
-use crate::disk::{Extents, Fingerprint, Tally};
+use crate::disk::{Fingerprint, Tally};
 use crate::history::Records;
 use crate::history::db::tests::kept;
 use crate::model::StoreKind;
@@ -26,7 +26,7 @@ fn sizes(layers: u8) -> StoreSizes {
     let layers = (0..layers).map(|number| {
         let size = CachedSize {
             stamp: Fingerprint([number; 16]),
-            extents: Extents::Probe,
+            extents: None,
             inode_chunks: true,
             tally: Tally { bytes: u64::from(number) * 4096, inodes: 60, ..Tally::default() },
             inodes: Box::default(),

@@ -1,7 +1,8 @@
 //! Division of the stores' bytes on a filesystem into lines, each byte in one line. Pure.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
+use super::fair::bytes_on_disk;
 use super::summary::{Standing, is_deletable, second_snapshotter, standing};
 use super::{Refs, Root};
 use crate::model::container::ContainerState;
@@ -74,21 +75,15 @@ pub struct Column {
     pub reclaimable_bytes: u64,
 }
 
-/// Returns the bytes that each node occupies on a filesystem. `st_blocks` counts extents that several files share
-/// by reflink in each file, but the filesystem contains them once.
+/// Returns the bytes that each node occupies on a filesystem.
 pub fn size_on_disk(inventory: &Inventory, filesystem: FilesystemIx) -> Vec<u64> {
-    let nodes = &inventory.nodes;
-    let reflinks: HashSet<StoreIx> = nodes
-        .iter()
-        .filter(|node| node.filesystem == filesystem && node.kind == NodeKind::SharedExtents)
-        .map(|node| node.store)
-        .collect();
-    let size = nodes.iter().map(|node| match node.kind {
-        NodeKind::TemporaryFile => 0,
-        _ if node.filesystem != filesystem => 0,
-        _ if reflinks.contains(&node.store) => node.size.frees_bytes,
-        _ => node.size.bytes,
-    });
+    let nodes = inventory.nodes.iter().enumerate();
+    let size =
+        nodes.map(
+            |(position, node)| {
+                if node.filesystem == filesystem { bytes_on_disk(inventory, position.into()) } else { 0 }
+            },
+        );
     size.collect()
 }
 

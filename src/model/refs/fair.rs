@@ -58,10 +58,19 @@ fn sum(all: impl IntoIterator<Item = u64>) -> u64 {
     all.into_iter().fold(0, u64::saturating_add)
 }
 
-/// Returns the bytes of a node in its store's size according to `du`: temporary files are outside the store.
-pub fn size_in_store(inventory: &Inventory, ix: NodeIx) -> u64 {
+/// Returns the bytes that a node occupies on its disk; 0 for temporary files, which are outside the store. `st_blocks`
+/// counts extents that several files share with each of them, and compressed files with the length of their content; the
+/// disk holds less.
+pub fn bytes_on_disk(inventory: &Inventory, ix: NodeIx) -> u64 {
     let node = &inventory[ix];
-    if node.kind == NodeKind::TemporaryFile { 0 } else { node.size.bytes }
+    let shares = || node.needs.iter().any(|needed| inventory[*needed].kind == NodeKind::SharedExtents);
+    match node.kind {
+        NodeKind::TemporaryFile => 0,
+        NodeKind::SharedExtents => node.size.frees_bytes,
+        // Unknown, as on an overlay.
+        _ if node.size.frees_bytes == 0 && !shares() => node.size.bytes,
+        _ => node.size.bytes.min(node.size.frees_bytes),
+    }
 }
 
 /// Divides the bytes of each node, as `bytes` returns them. Takes time in proportion to the sum of all chains.

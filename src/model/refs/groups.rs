@@ -138,7 +138,7 @@ fn keys(inventory: &Inventory, by: GroupBy) -> GroupKeys<'_> {
 mod tests {
     use super::*;
     use crate::model::refs::tests::{container, image, tree};
-    use crate::model::refs::{Refs, fair, size_in_store};
+    use crate::model::refs::{Refs, bytes_on_disk, fair};
 
     #[test]
     fn shares_are_divided_by_group() {
@@ -153,7 +153,7 @@ mod tests {
         inventory.containers.push(container(Some(2), &[2]));
         inventory.images.push(image("unused", &[]));
         let refs = Refs::new(&inventory);
-        let fair = fair(&inventory, &refs, |node| size_in_store(&inventory, node));
+        let fair = fair(&inventory, &refs, |node| bytes_on_disk(&inventory, node));
         let all = fair.images() + fair.containers();
         let (nameless, unused) = (GroupKind::Unnamed, GroupKind::Unused);
         fn rest(

@@ -99,7 +99,7 @@ pub fn usage_store(scan: &Scan, store_ix: StoreIx) -> UsageStoreDoc {
 /// Divides the bytes of the stores among images and containers.
 pub fn fair(scan: &Scan) -> Fair {
     let inventory = &scan.inventory;
-    refs::fair(inventory, &scan.refs, |node| refs::size_in_store(inventory, node))
+    refs::fair(inventory, &scan.refs, |node| refs::bytes_on_disk(inventory, node))
 }
 
 /// Builds the object of an image, with its part of `fair`.

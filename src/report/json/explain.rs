@@ -179,7 +179,7 @@ fn of_holder(scan: &Scan, root: Root, holds: &[NodeIx], document: &mut ExplainDo
 /// Explains the difference between the bytes freed with `root` and the bytes that `du` prints.
 fn differences(scan: &Scan, root: Root) -> Vec<DifferenceDoc> {
     let nodes = &scan.inventory.nodes;
-    let (mut extents, mut metadata) = (0, 0);
+    let (mut extents, mut compression, mut metadata) = (0, 0, 0);
     let live = scan.refs.live();
     for node in live.last_held(root).map(|node_ix| &nodes[node_ix.get()]) {
         let size = node.size;
@@ -187,11 +187,20 @@ fn differences(scan: &Scan, root: Root) -> Vec<DifferenceDoc> {
         let mut needs = node.needs.iter().map(|needed| nodes[needed.get()].kind);
         let shares =
             node.kind == NodeKind::SharedExtents || needs.any(|kind| kind == NodeKind::SharedExtents);
-        *(if shares { &mut extents } else { &mut metadata }) += more;
+        let sum = match more {
+            _ if shares => &mut extents,
+            ..0 => &mut compression,
+            _ => &mut metadata,
+        };
+        *sum += more;
     }
-    let parts = [(DifferenceCause::SharedExtents, extents), (DifferenceCause::FilesystemMetadata, metadata)]
-        .into_iter()
-        .filter(|(_, bytes)| *bytes != 0);
+    let parts = [
+        (DifferenceCause::SharedExtents, extents),
+        (DifferenceCause::Compression, compression),
+        (DifferenceCause::FilesystemMetadata, metadata),
+    ]
+    .into_iter()
+    .filter(|(_, bytes)| *bytes != 0);
     parts.filter_map(|(cause, bytes)| Some(DifferenceDoc { cause, bytes: bytes.try_into().ok()? })).collect()
 }
 

@@ -251,6 +251,7 @@ names! {
     /// Reason why a deletion frees another number of bytes than the size of the object.
     DifferenceCause {
         SharedExtents = "shared-extents",
+        Compression = "compression",
         FilesystemMetadata = "filesystem-metadata",
     }
 }
@@ -259,8 +260,8 @@ names! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DifferenceDoc {
-    /// `shared-extents` (reflinks: other files keep the blocks), or `filesystem-metadata` (blocks that the
-    /// filesystem uses for a file besides its content).
+    /// `shared-extents` (reflinks: other files keep the blocks), `compression` (the files take less than their
+    /// content), or `filesystem-metadata` (blocks that the filesystem uses for a file besides its content).
     pub cause: DifferenceCause,
     /// Bytes freed in addition; negative if fewer are freed.
     pub bytes: i64,

@@ -54,6 +54,8 @@ pub struct UsageFilesystemDoc {
     pub reclaimable_bytes: u64,
     /// Used bytes outside the stores.
     pub not_in_store_bytes: u64,
+    /// Bytes by which the stores use less than `du` counts: extents that files share, and compression.
+    pub saved_bytes: u64,
     /// Places outside the stores, containers and volumes with at least a tenth of the inodes, the largest first.
     pub inode_users: Vec<Part>,
     /// With `--by`: fair shares of images and containers by group, and the bytes that no image or container
@@ -187,7 +189,11 @@ pub fn usage(usage: &Usage) -> UsageDoc {
         complete: usage.is_complete(),
         by: usage.by,
         filesystems: filesystems
-            .map(|((facts, disk), forecast)| of_filesystem(facts, disk, forecast.as_ref()))
+            .enumerate()
+            .map(|(position, ((facts, disk), forecast))| {
+                let saved_bytes = inventory.saved_bytes.get(&position.into()).copied().unwrap_or(0);
+                UsageFilesystemDoc { saved_bytes, ..of_filesystem(facts, disk, forecast.as_ref()) }
+            })
             .collect(),
         stores: stores.map(|store_ix| usage_store(scan, store_ix)).collect(),
         stopped: usage.stopped.clone(),
@@ -221,6 +227,7 @@ fn of_filesystem(facts: &Filesystem, disk: &DiskUsage, forecast: Option<&Forecas
     UsageFilesystemDoc {
         filesystem: filesystem(facts),
         forecast: forecast.map(|forecast| ForecastDoc::new(facts, forecast)),
+        saved_bytes: 0,
         not_in_store_bytes: rows.iter().filter(|row| !row.in_store).map(|row| row.bytes).sum(),
         rows,
         inode_users: disk.inode_users.clone(),

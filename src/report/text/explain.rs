@@ -282,7 +282,8 @@ fn difference_to_size(document: &ExplainDoc) -> String {
         .map(|part| {
             let (sign, size) = (if part.bytes < 0 { '-' } else { '+' }, bytes(part.bytes.unsigned_abs()));
             match part.cause {
-                DifferenceCause::SharedExtents => format!("{sign}{size} extents that other files share"),
+                DifferenceCause::SharedExtents => format!("{sign}{size} shared with other layers by extents"),
+                DifferenceCause::Compression => format!("{sign}{size} by compression"),
                 DifferenceCause::FilesystemMetadata => format!("{sign}{size} metadata of the filesystem"),
             }
         })

@@ -78,6 +78,9 @@ pub fn images(images: &[ImageDoc], all: usize, fair: &BytesDoc, now: Timestamp, 
         if !removed.iter().any(|heading| heading == "FAIR") {
             out.push_str(&if images.len() == all { adds_up(fair) } else { part(images, all, fair) });
         }
+        if !removed.iter().any(|heading| heading == "FREES") {
+            out.push_str(frees_less(images));
+        }
         out.push_str(&out_of_reach(images));
     }
     if !removed.is_empty() {
@@ -87,6 +90,19 @@ pub fn images(images: &[ImageDoc], all: usize, fair: &BytesDoc, now: Timestamp, 
         ));
     }
     out
+}
+
+/// Says why FREES may be much less than EXCLUSIVE.
+fn frees_less(images: &[ImageDoc]) -> &'static str {
+    /// Bytes from which the difference is no metadata of the filesystem.
+    const MUCH: u64 = 1 << 20;
+    let mut frees = images.iter().filter_map(|image| Some((image.frees_bytes?, image.exclusive_bytes)));
+    if frees.any(|(frees, exclusive)| frees + MUCH < exclusive) {
+        "FREES is less than EXCLUSIVE where layers share extents or files are compressed: `layersweep explain` says \
+         how much.\n"
+    } else {
+        ""
+    }
 }
 
 /// Formats one of the sizes of an image, which are unknown if some of its layers are not measured.

@@ -36,6 +36,7 @@ pub fn usage(document: &UsageDoc, screen: &Screen, shows_all: bool) -> String {
             Some(by) => groups(filesystem, by, screen, shows_all),
             None => rows(filesystem, screen, shows_all),
         });
+        out.push_str(&saved(filesystem.saved_bytes).map_or_else(String::new, |text| screen.note(&text)));
         out.push_str(&most_inodes(filesystem).map_or_else(String::new, |text| screen.note(&text)));
         if document.by.is_none() {
             out.push_str(&stopped::stopped(&document.stopped, &filesystem.filesystem.mount, screen));
@@ -215,6 +216,16 @@ fn groups(filesystem: &UsageFilesystemDoc, by: GroupBy, screen: &Screen, shows_a
     table.render()
 }
 
+/// Says what shared extents and compression save, if it is much.
+pub(super) fn saved(saved_bytes: u64) -> Option<String> {
+    (saved_bytes >= SMALL).then(|| {
+        format!(
+            "Extents that files share, and compression, save {}: `du` and EXCLUSIVE count them with each file.",
+            bytes(saved_bytes)
+        )
+    })
+}
+
 fn used_inodes(filesystem: &FilesystemDoc) -> Option<u64> {
     filesystem.inodes.checked_sub(filesystem.inodes_free).filter(|_| filesystem.inodes > 0)
 }
@@ -364,6 +375,7 @@ mod tests {
                 inode_users: Vec::new(),
                 rows: [&[place("/srv", 400 * MIB, 5)], small, std::slice::from_ref(&rest)].concat(),
                 reclaimable_bytes: 0,
+                saved_bytes: 0,
                 groups: Vec::new(),
             };
             let screen =
@@ -401,6 +413,7 @@ mod tests {
             inode_users: Vec::new(),
             rows: Vec::new(),
             reclaimable_bytes: 0,
+            saved_bytes: 0,
             groups: vec![group("a", 400 * MIB), group("b", 4096), group("c", 8192)],
         };
         let screen = Screen { width: None, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };

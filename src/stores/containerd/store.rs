@@ -58,12 +58,6 @@ impl Store for Containerd {
         proxies.map(|proxy| (proxy.name.clone(), proxy.directory.clone())).collect()
     }
 
-    /// Each snapshot of these snapshotters is a whole root filesystem, which shares its extents with its parent.
-    fn copies_by_reflink(&self) -> bool {
-        let mut backends = self.snapshot.backends.iter().filter(|backend| !backend.snapshots.is_empty());
-        backends.any(|backend| ["native", "btrfs", "blockfile"].contains(&backend.name.as_str()))
-    }
-
     fn moved(&self) -> bool {
         read::moved(&self.snapshot).unwrap_or(true)
     }

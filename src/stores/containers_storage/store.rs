@@ -128,12 +128,6 @@ impl Store for Graphroot {
         Some(self.snapshot.places.within())
     }
 
-    /// The vfs driver copies a whole root filesystem for each layer, by reflink if the filesystem supports it; btrfs
-    /// takes a snapshot of it.
-    fn copies_by_reflink(&self) -> bool {
-        self.snapshot.places.has_whole_layers()
-    }
-
     /// Assigns the symlinks in the overlay driver's directory `l` to their layers. They are counted as bookkeeping, but
     /// each is created and deleted with its layer.
     fn reassigned(&self) -> Vec<Reassigned> {

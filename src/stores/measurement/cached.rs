@@ -1,16 +1,20 @@
 //! Selection of the sizes that a scan reuses from earlier scans, and of those that it stores for later ones.
 
+use std::sync::Arc;
+
 use hashbrown::{HashMap, HashSet};
 use jiff::Timestamp;
 
 use crate::disk::inode_chunks::encode_by_unit;
+use crate::disk::runs::EncodedRuns;
 use crate::disk::size_cache::{CachedSize, SizeCache, StoreSizes};
-use crate::disk::{Extents, Fingerprint, Measured};
+use crate::disk::{Fingerprint, Measured, UnitExtents};
 use crate::model::StoreId;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeasurementNeeds {
-    pub(crate) extents: Extents,
+    /// Files can share extents.
+    pub(crate) extents: bool,
     pub(crate) inode_chunks: bool,
 }
 
@@ -42,7 +46,7 @@ pub(super) struct CachedSizes {
 struct Differing {
     slot: usize,
     store: usize,
-    /// Description of the difference; `None` if it shares extents now, for example after a deduplication.
+    /// Description of the difference; `None` if it shares inodes now, for example after a deduplication.
     difference: Option<String>,
 }
 
@@ -56,8 +60,8 @@ struct Layer {
 
 #[derive(Debug)]
 enum SizeState {
-    /// The size is that of an earlier scan, which examined these files for shared extents.
-    FromCache(Extents),
+    /// The size is that of an earlier scan.
+    FromCache,
     /// The walk is not finished.
     Awaited,
     /// `None` if it must be measured in each scan.
@@ -88,8 +92,12 @@ impl CachedSizes {
         self.distrusted.extend(0..self.stores.len());
     }
 
-    /// Returns the slots that need not be walked, with their sizes. One random layer is walked nevertheless, plus one
-    /// in 16 if files can share extents, because no time of a file changes in a deduplication.
+    /// Number that draws samples; another one in each scan.
+    pub(super) fn seed(&self) -> u64 {
+        self.cache.as_ref().map_or(0, |cache| cache.seed)
+    }
+
+    /// Returns the slots that need not be walked, with their sizes. One random layer is walked nevertheless.
     pub(super) fn take(
         &mut self,
         subjects: &[CachedUnit],
@@ -111,16 +119,12 @@ impl CachedSizes {
             layers.insert(slot, Layer { store, key, stamp, state: SizeState::Awaited });
         }
         let mut random = fastrand::Rng::with_seed(cache.as_ref().map_or(0, |cache| cache.seed));
-        let samples = match wanted.extents {
-            Extents::Off => 1,
-            Extents::Probe | Extents::All => 1 + (usable.len() / 16).min(63),
-        };
-        for _ in 0..samples.min(usable.len()) {
+        if !usable.is_empty() {
             usable.swap_remove(random.usize(..usable.len()));
         }
-        for (slot, size) in &usable {
+        for (slot, _) in &usable {
             if let Some(layer) = layers.get_mut(slot) {
-                layer.state = SizeState::FromCache(size.extents);
+                layer.state = SizeState::FromCache;
             }
         }
         usable
@@ -129,10 +133,8 @@ impl CachedSizes {
     /// Records the results of a walk for the layers that were waiting for it.
     pub(super) fn absorb(&mut self, measured: &Measured, wanted: MeasurementNeeds, started: Timestamp) {
         let Self { cache: Some(cache), stores, layers, differing, .. } = self else { return };
-        let inodes = measured.shared_inodes.iter().flat_map(|group| group.units.iter().copied());
-        let groups = measured.shared_extents.iter();
-        let extents = groups.flat_map(|group| group.counted.iter().map(|(unit, _)| *unit));
-        let sharing: HashSet<usize> = inodes.chain(extents).collect();
+        let sharing: HashSet<usize> =
+            measured.shared_inodes.iter().flat_map(|group| group.units.iter().copied()).collect();
         let errors = measured.errors.iter().map(|error| error.unit);
         let faulty: HashSet<usize> = errors.chain(measured.mounts.iter().map(|mount| mount.0)).collect();
         let settled_before = started.as_second().saturating_sub(cache.settled_after.as_secs());
@@ -143,7 +145,11 @@ impl CachedSizes {
         for (slot, layer) in awaited {
             let size = CachedSize {
                 stamp: layer.stamp,
-                extents: measured.extents,
+                extents: wanted.extents.then(|| {
+                    // The runs follow when all of them are known.
+                    let samples = measured.extents.get(&Some(*slot)).map(|extents| extents.samples.clone());
+                    Arc::new(UnitExtents { runs: Vec::new(), samples: samples.unwrap_or_default() })
+                }),
                 inode_chunks: wanted.inode_chunks,
                 tally: measured.units.get(*slot).copied().unwrap_or_default(),
                 inodes: inodes_by_slot.remove(slot).unwrap_or_default(),
@@ -181,14 +187,19 @@ impl CachedSizes {
     }
 
     pub(super) fn taken(&self) -> impl Iterator<Item = usize> {
-        let taken = self.layers.iter().filter(|(_, layer)| matches!(layer.state, SizeState::FromCache(_)));
+        let taken = self.layers.iter().filter(|(_, layer)| matches!(layer.state, SizeState::FromCache));
         taken.map(|(slot, _)| *slot)
     }
 
-    /// Returns true if a size comes from a walk that examined fewer files for shared extents.
-    pub(super) fn looked_less_than(&self, extents: Extents) -> bool {
-        let mut states = self.layers.values().map(|layer| &layer.state);
-        states.any(|state| matches!(state, SizeState::FromCache(looked) if *looked < extents))
+    /// Records the runs of measured layers, as they are to be stored.
+    pub(super) fn settle(&mut self, settled: std::collections::HashMap<usize, Vec<EncodedRuns>>) {
+        for (slot, runs) in settled {
+            if let Some(Layer { state: SizeState::Measured(Some(size)), .. }) = self.layers.get_mut(&slot)
+                && let Some(extents) = &mut size.extents
+            {
+                Arc::make_mut(extents).runs = runs;
+            }
+        }
     }
 
     /// Returns the sizes of the `alive` slots to store, by store; `None` for an unchanged store.
@@ -202,9 +213,11 @@ impl CachedSizes {
             };
             let known = || cache.stores.get(store)?.layers.get(&layer.key);
             let new = match layer.state {
-                SizeState::FromCache(_) => None,
+                SizeState::FromCache => None,
                 SizeState::Awaited | SizeState::Measured(None) => continue,
-                SizeState::Measured(Some(size)) => (known() != Some(&*size)).then_some(size),
+                SizeState::Measured(Some(size)) => {
+                    (!known().is_some_and(|known| known.is_same(&size))).then_some(size)
+                }
             };
             left.push((layer.key, new));
         }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 
+use crate::disk::SharedInodes;
 use crate::disk::filesystem::CostModel;
 use crate::disk::inode_chunks::{ChunkGroup, InodeChunks};
-use crate::disk::{SharedExtents, SharedInodes};
+use crate::disk::sharing::SharedExtents;
 use crate::model::{Inventory, Node, NodeIx, NodeKind, Size};
 
 /// Shared inodes and extents of all walks of a scan. Units are slots.
@@ -17,9 +18,9 @@ pub(in crate::stores) struct Shares {
 }
 
 impl Shares {
-    /// Returns true if an inode or extent is also used outside the trees that were walked together.
-    pub(super) fn has_outside(&self) -> bool {
-        self.inodes.iter().any(|group| group.outside) || self.extents.iter().any(|group| group.outside)
+    /// Returns true if an inode is also used outside the trees that were walked together.
+    pub(super) fn has_links_outside(&self) -> bool {
+        self.inodes.iter().any(|group| group.outside)
     }
 
     /// Adds shared inodes and extents as nodes of their own.
@@ -61,6 +62,9 @@ impl Shares {
             }
             let holders = distinct(holders.into_iter());
             let Some(first) = holders.first().copied() else { continue };
+            let counted = group.counted.iter().fold(0, |sum: u64, (_, counted)| sum.saturating_add(*counted));
+            let saved = inventory.saved_bytes.entry(inventory.nodes[first.get()].filesystem).or_default();
+            *saved = saved.saturating_add(counted.saturating_sub(group.physical_bytes));
             let size = Size { frees_bytes: group.physical_bytes, ..Size::default() };
             if holders.len() == 1 && !group.outside {
                 inventory.nodes[first.get()].size += size;

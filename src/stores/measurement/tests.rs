@@ -54,10 +54,6 @@ impl Store for Moving {
         self.units.iter().map(|(id, parts)| UnitView { tag: "layer", id, parts }).collect()
     }
 
-    fn copies_by_reflink(&self) -> bool {
-        false
-    }
-
     fn moved(&self) -> bool {
         !self.writes.is_empty()
     }
@@ -83,7 +79,7 @@ fn measure(store: Moving) -> (Measurement, Vec<Finding>) {
     let request = ScanRequest { ..ScanRequest::of(Sysroot::live()) };
     let mut measurement = Measurement::new(vec![Box::new(store)], None);
     let mut findings = Vec::new();
-    let wanted = MeasurementNeeds { extents: Extents::Off, inode_chunks: false };
+    let wanted = MeasurementNeeds { extents: false, inode_chunks: false };
     measurement.run(&request, wanted, &Progress::default(), &mut findings);
     (measurement, findings)
 }

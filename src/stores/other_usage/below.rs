@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 use super::places;
 use super::types::{KnownUse, OtherUsageRequest, OtherUserKind};
 use crate::disk::filesystem::CostModel;
-use crate::disk::{Extents, Measured, Progress, Tally, Tree, TreeScope, WalkOptions, measure};
+use crate::disk::{Measured, Progress, Tally, Tree, TreeScope, WalkOptions, measure};
 use crate::model::refs::Refs;
 use crate::model::{Finding, Inventory, NodeIx, Size};
 use crate::stores::Scan;
@@ -67,7 +67,7 @@ pub fn below(scan: &Scan, known: &OtherUsageRequest, located: &Located, progress
     let options = WalkOptions {
         threads: known.threads,
         // As `du`: bytes that files share by reflink count with each of them.
-        extents: Extents::Off,
+        extents: None,
         apart: &plan.apart,
         within,
         progress: Some(progress),

@@ -17,12 +17,16 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::Scan;
-use crate::disk::{Extents, Progress, Tree, TreeScope, WalkOptions, filesystem, measure as walk};
+use crate::disk::{ExtentOptions, Progress, Tree, TreeScope, WalkOptions, filesystem, measure as walk};
 use crate::model::space::BytesAndInodes;
 use crate::model::{Filesystem, FilesystemIx, Finding};
 use crate::sys::deleted::{self, Backing, DeletedFile, DeletedFiles};
 use crate::sys::mounts::{self, Location, Mount};
 use crate::sys::quiet;
+
+/// Minimum bytes of a file outside the stores that is asked for its extents, except on btrfs. Asking costs as much as ten
+/// `stat` calls.
+const BIG: u64 = 1 << 20;
 
 pub use below::{BytesBelow, OutsideUse, below};
 pub use large::podman_volumes;
@@ -162,7 +166,7 @@ fn of_filesystem(
     let reflinks = filesystem::of(&facts.mount).is_ok_and(|(_, cost)| cost.reflinks);
     let options = WalkOptions {
         threads: known.threads,
-        extents: if reflinks { Extents::Probe } else { Extents::Off },
+        extents: reflinks.then_some(ExtentOptions { from_bytes: BIG, seed: 0 }),
         apart: &apart,
         progress: Some(progress),
         ..WalkOptions::default()
@@ -176,7 +180,7 @@ fn of_filesystem(
         let mount_points = location.iter().flat_map(|location| covering(&mounts, location)).collect();
         all.seen_whole.push(SeenWhole { filesystem: filesystem_ix, top: roots[0].clone(), mount_points });
     }
-    let sizes = by_unit(&measured, units.len());
+    let sizes = by_unit(&measured, &measured.shared_extents(), units.len());
     gather(filesystem_ix, units, &sizes, all);
     let apart = places::identities(roots[1..].iter().map(PathBuf::as_path));
     things::divide_users(scan, (filesystem_ix, facts), &tops, &apart, all);

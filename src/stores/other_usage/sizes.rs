@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::disk::sharing::SharedExtents;
 use crate::disk::{Measured, Tree, TreeScope};
 use crate::model::space::BytesAndInodes;
 
@@ -11,7 +12,7 @@ pub(super) fn tree(root: usize, path: PathBuf, unit: usize, scope: TreeScope) ->
 
 /// Returns the bytes and inodes of each unit. Inodes and extents that several units share count once, with the first of them.
 /// Those that are also shared with a file outside the units (in a store) are not counted.
-pub(super) fn by_unit(measured: &Measured, units: usize) -> Vec<BytesAndInodes> {
+pub(super) fn by_unit(measured: &Measured, extents: &[SharedExtents], units: usize) -> Vec<BytesAndInodes> {
     let tallies = measured.units.iter();
     let mut sizes: Vec<_> =
         tallies.map(|tally| BytesAndInodes { bytes: tally.bytes, inodes: tally.inodes }).collect();
@@ -22,7 +23,7 @@ pub(super) fn by_unit(measured: &Measured, units: usize) -> Vec<BytesAndInodes> 
             first.inodes += shared.tally.inodes;
         }
     }
-    for shared in &measured.shared_extents {
+    for shared in extents {
         let mut left = if shared.outside { 0 } else { shared.physical_bytes };
         for (unit, counted) in &shared.counted {
             let kept = left.min(*counted);

@@ -1,7 +1,8 @@
 use std::ffi::OsStr;
 
 use super::*;
-use crate::disk::{Measured, SharedExtents, SharedInodes, Tally};
+use crate::disk::sharing::SharedExtents;
+use crate::disk::{Measured, SharedInodes, Tally};
 
 fn tally(bytes: u64) -> Tally {
     Tally { bytes, inodes: 1, ..Tally::default() }
@@ -15,17 +16,17 @@ fn shared_bytes_count_once_and_not_outside_stores() {
             SharedInodes { units: vec![0, 1], outside: false, tally: tally(4) },
             SharedInodes { units: vec![1], outside: true, tally: tally(1000) },
         ],
-        shared_extents: vec![
-            SharedExtents { counted: vec![(1, 8), (2, 8)], outside: false, physical_bytes: 8 },
-            SharedExtents { counted: vec![(2, 100)], outside: true, physical_bytes: 100 },
-        ],
         ..Measured::default()
     };
-    fn sizes(measured: &Measured, units: usize) -> Vec<(u64, u64)> {
-        by_unit(measured, units).into_iter().map(|size| (size.bytes, size.inodes)).collect()
+    let extents = [
+        SharedExtents { counted: vec![(1, 8), (2, 8)], outside: false, physical_bytes: 8 },
+        SharedExtents { counted: vec![(2, 100)], outside: true, physical_bytes: 100 },
+    ];
+    fn sizes(measured: &Measured, extents: &[SharedExtents], units: usize) -> Vec<(u64, u64)> {
+        by_unit(measured, extents, units).into_iter().map(|size| (size.bytes, size.inodes)).collect()
     }
-    assert_eq!(sizes(&measured, 3), [(14, 2), (20, 1), (300 - 8 - 100, 1)]);
-    assert_eq!(sizes(&Measured::default(), 2), [(0, 0), (0, 0)]);
+    assert_eq!(sizes(&measured, &extents, 3), [(14, 2), (20, 1), (300 - 8 - 100, 1)]);
+    assert_eq!(sizes(&Measured::default(), &[], 2), [(0, 0), (0, 0)]);
 }
 
 #[test]

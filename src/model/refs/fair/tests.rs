@@ -6,7 +6,7 @@ use crate::model::refs::tests::{any_inventory, image, node, tree};
 fn shares_and_sum(inventory: &Inventory) -> (Fair, u64) {
     let refs = Refs::new(inventory);
     let all = inventory.nodes.iter().map(|node| node.size.bytes).sum();
-    (fair(inventory, &refs, |node| size_in_store(inventory, node)), all)
+    (fair(inventory, &refs, |node| bytes_on_disk(inventory, node)), all)
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn fair_shares_of_a_big_node() {
     let refs = Refs::new(&inventory);
     let edges: usize = refs.reach.iter().map(|reached| reached.len()).sum();
     let began = std::time::Instant::now();
-    let fair = fair(&inventory, &refs, |node| size_in_store(&inventory, node));
+    let fair = fair(&inventory, &refs, |node| bytes_on_disk(&inventory, node));
     println!("{edges} edges: {:?}", began.elapsed());
     assert_eq!(fair.total(), inventory.nodes.iter().map(|node| node.size.bytes).sum::<u64>());
 }

@@ -86,10 +86,6 @@ impl Store for Artifacts {
         Some(self.layout.places.within())
     }
 
-    fn copies_by_reflink(&self) -> bool {
-        false
-    }
-
     fn moved(&self) -> bool {
         artifacts::moved(&self.layout)
     }
