@@ -180,7 +180,7 @@ pub enum Refusal {
     /// It is an additional store, which other stores read from.
     #[error("{0} is an additional image store; other stores may need its contents")]
     ReadOnly(PathBuf),
-    #[error("{0} is mounted read-only")]
+    #[error("{0} is mounted read-only here (for a unit of systemd, `layersweep doctor` has the drop-in)")]
     MountedReadOnly(PathBuf),
     /// It belongs to another user, who could redirect root's changes to another place.
     #[error("{} belongs to {}; run as that user: podman unshare layersweep", path.display(), users::name(*owner))]

@@ -1,6 +1,7 @@
 //! layersweep's own timers, read from systemd's files on the disk. They are read without D-Bus, so the disk of
 //! another node can be examined too.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
@@ -13,6 +14,8 @@ use crate::sys::sysroot::Sysroot;
 pub const SCAN: &str = "layersweep-scan.timer";
 /// Timer of the unit that deletes.
 pub const GC: &str = "layersweep-gc.timer";
+/// Unit that [`GC`] starts.
+pub const GC_SERVICE: &str = "layersweep-gc.service";
 /// Timer of the unit with which a user other than root deletes.
 pub const OF_USER: &str = "layersweep.timer";
 
@@ -83,6 +86,39 @@ pub fn read(root: &Sysroot, unit: &str) -> Result<Timer, (PathBuf, io::Error)> {
     let stamp = Path::new(STAMPS).join(format!("stamp-{unit}"));
     let last = root.resolve(&stamp).and_then(std::fs::metadata).and_then(|facts| facts.modified());
     Ok(Timer { state, last: last.ok() })
+}
+
+/// Returns true unless the sandbox of the unit that deletes makes a directory read-only (`ProtectSystem=` and
+/// `ReadWritePaths=` of `systemd.exec(5)`). `path`: without symlinks.
+#[must_use]
+pub fn gc_may_write(root: &Sysroot, path: &Path) -> bool {
+    let (mut is_strict, mut writable) = (false, Vec::new());
+    for line in unit_lines(root, GC_SERVICE) {
+        match line.split_once('=').map(|(key, value)| (key.trim(), value.trim())) {
+            Some(("ProtectSystem", value)) => is_strict = value == "strict",
+            Some(("ReadWritePaths", "")) => writable.clear(),
+            Some(("ReadWritePaths", value)) => writable.extend(value.split_whitespace().map(str::to_owned)),
+            _ => {}
+        }
+    }
+    let mut dirs =
+        writable.iter().filter_map(|dir| root.resolve(Path::new(dir.trim_matches(['-', '+', '"']))).ok());
+    !is_strict || dirs.any(|dir| path.starts_with(dir))
+}
+
+/// Returns the lines of a unit and of its drop-ins, in the order in which systemd reads them.
+fn unit_lines(root: &Sysroot, unit: &str) -> Vec<String> {
+    let (mut fragment, mut drop_ins) = (None, BTreeMap::new());
+    for dir in UNITS.iter().rev().map(Path::new) {
+        fragment = entry(root, dir, unit).ok().flatten().or(fragment);
+        let dir = dir.join(format!("{unit}.d"));
+        let entries = root.list(&dir).unwrap_or_default();
+        let files = entries.into_iter().filter(|file| file.name.as_bytes().ends_with(b".conf"));
+        drop_ins.extend(files.map(|file| (file.name.clone(), dir.join(file.name))));
+    }
+    let files = fragment.into_iter().chain(drop_ins.into_values());
+    let texts = files.filter_map(|path| root.read(&path, MAX_BYTES).ok());
+    texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 
 /// Returns true if [`OF_USER`] starts with the units of a user. `config`: the user's configuration directory.
@@ -182,6 +218,31 @@ mod tests {
         write(root, "etc/systemd/system/layersweep-scan.timer", "");
         assert_eq!(state(), masked);
         assert_eq!(read(&sysroot, GC).unwrap(), Timer { state: TimerState::Missing, last: None });
+    }
+
+    #[test]
+    fn writable_paths_follow_systemds_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let sysroot = Sysroot::at(dir.path());
+        for path in ["var/lib/containers/storage", "data/containers"] {
+            std::fs::create_dir_all(dir.path().join(path)).unwrap();
+        }
+        symlink("/data", dir.path().join("srv")).unwrap();
+        let [usual, data] = ["/var/lib/containers/storage", "/data/containers"]
+            .map(|path| sysroot.resolve(Path::new(path)).unwrap());
+        let may_write = || [&usual, &data].map(|path| gc_may_write(&sysroot, path));
+        assert_eq!(may_write(), [true, true], "without a unit");
+        let unit =
+            "[Service]\nProtectSystem=strict\nReadWritePaths=-/var/lib/containers -/var/lib/containerd\n";
+        write(dir.path(), "usr/lib/systemd/system/layersweep-gc.service", unit);
+        assert_eq!(may_write(), [true, false]);
+        let drop_in = "etc/systemd/system/layersweep-gc.service.d/store.conf";
+        write(dir.path(), drop_in, "[Service]\nReadWritePaths=/srv/containers\n");
+        assert_eq!(may_write(), [true, true]);
+        write(dir.path(), drop_in, "[Service]\nReadWritePaths=\nReadWritePaths=/data\n");
+        assert_eq!(may_write(), [false, true]);
+        write(dir.path(), drop_in, "[Service]\nProtectSystem=full\n");
+        assert_eq!(may_write(), [true, true]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The request of a scan, and its errors.
 
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -97,6 +98,16 @@ impl ScanRequest {
             read_cache: ReadCache::default(),
             keep_trees: false,
         }
+    }
+
+    /// Returns true if the caller is not root, and `error` shows that the caller has no permission to read a directory of
+    /// another user (root or any other). Such a caller does not expect to read other users' stores: that is not reported.
+    pub(super) fn is_denied_by_owner(&self, path: &Path, error: &io::Error) -> bool {
+        let uid = rustix::process::geteuid().as_raw();
+        let mut found = path.ancestors().filter_map(|path| self.sysroot.open(path).ok());
+        self.environment.uid != 0
+            && error.kind() == ErrorKind::PermissionDenied
+            && found.next().is_some_and(|nearest| nearest.owner() != uid)
     }
 
     /// Returns true if a named path exists, or if this cannot be determined.

@@ -4,5 +4,6 @@ mod built;
 mod cluster_files;
 mod kubernetes_manifests;
 mod packages_node;
+mod packages_stores;
 mod packaging_config;
 mod support_archives;

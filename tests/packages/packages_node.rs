@@ -23,7 +23,7 @@ fn booted(leaks: &[&str]) -> Booted {
     succeed(
         Command::new("cp").arg("-a").arg(with.join("root")).arg(root.path("/var/lib/containers/storage")),
     );
-    root.boot()
+    root.boot(&[])
 }
 
 #[test]

@@ -13,6 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
+use super::loopfs::LoopFs;
 use super::program::{self, Run};
 
 /// Timeout for actions of systemd.
@@ -159,9 +160,14 @@ pub struct Root {
 impl Root {
     /// Makes the root.
     pub fn new() -> Self {
+        Self::with(&[])
+    }
+
+    /// Makes a root with more packages of Debian.
+    pub fn with(packages: &[&str]) -> Self {
         let dir = tempfile::Builder::new().prefix("root-").tempdir_in(env!("CARGO_TARGET_TMPDIR"));
         let dir = dir.expect("a directory for a root");
-        succeed(tool("tests/rigs/debian-root.sh").arg(dir.path()));
+        succeed(tool("tests/rigs/debian-root.sh").arg(dir.path()).args(packages));
         Self { dir }
     }
 
@@ -191,9 +197,9 @@ impl Root {
         program::run(&mut command)
     }
 
-    /// Boots the root.
-    pub fn boot(self) -> Booted {
-        Booted::new(self)
+    /// Boots the root, with these disks at these paths in it. They outlive the system.
+    pub fn boot(self, disks: &[(&LoopFs, &str)]) -> Booted {
+        Booted::new(self, disks)
     }
 }
 
@@ -207,7 +213,7 @@ pub struct Booted {
 }
 
 impl Booted {
-    fn new(root: Root) -> Self {
+    fn new(root: Root, disks: &[(&LoopFs, &str)]) -> Self {
         let name = root.dir.path().file_name().and_then(OsStr::to_str).expect("a name");
         let machine: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
         let log =
@@ -217,6 +223,7 @@ impl Booted {
             .arg(format!("--machine=layersweep-{machine}"))
             .arg("--directory")
             .arg(root.dir.path())
+            .args(disks.iter().map(|(disk, inside)| format!("--bind={}:{inside}", disk.path().display())))
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("the same file"))
             .stderr(log)

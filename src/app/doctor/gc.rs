@@ -6,9 +6,10 @@ use super::{configuration, static_pods};
 use crate::execute::by_store::Way;
 use crate::model::Store;
 use crate::model::text::display::shell_word;
-use crate::node::timers::{self, GC, OF_USER, TimerState};
+use crate::node::timers::{self, GC, GC_SERVICE, OF_USER, TimerState};
 use crate::services::paths::owners_store;
 use crate::services::policy_context;
+use crate::stores::Scan;
 use crate::stores::containers_storage::config::users_stores;
 
 /// Returns true if a run is refused because of the configuration, the records, the static pods or the declared set of
@@ -54,25 +55,39 @@ pub(super) fn stores(node: &Node<'_>) -> Vec<Check> {
     let is_on = node.gc_timer().as_ref().is_ok_and(|timer| timer.state == TimerState::Enabled);
     let has_cron = timers::cron(&node.stores.sysroot, "gc").is_ok_and(|job| job.is_some());
     let caller = node.stores.environment.uid;
-    let checks = stores.filter_map(|(position, store)| {
+    let refused = Way::Closed("a run would be refused now".into());
+    let checks = stores.map(|(position, store)| {
         let root = node.shown(&store.root);
         let user = match caller {
             0 => owners_store(scan, position.into()).user,
             uid => Some(scan.sysroot.user_name(uid)),
         };
-        Some(match (reach.ways.get(position)?, user) {
-            (Way::Direct, Some(user)) => of_user(node, store, &user),
-            (Way::Closed(_), Some(user)) if caller == 0 => of_user(node, store, &user),
-            (Way::Cri | Way::Direct, _) if is_on || has_cron => {
+        match (reach.ways.get(position).unwrap_or(&refused), user) {
+            (Way::Direct | Way::Closed(_), Some(user)) => of_user(node, store, &user),
+            (way @ (Way::Cri | Way::Direct), _) if is_on || has_cron => {
+                let sealed = sealed_area(node, scan, position).filter(|_| is_on && *way == Way::Direct);
                 let how = reach.way(position.into());
                 let by = if is_on { GC } else { "the cron job for gc" };
-                Check::ok(root, format!("{by} empties it: images are {how}"))
+                sealed.unwrap_or_else(|| Check::ok(root, format!("{by} empties it: images are {how}")))
             }
             (Way::Cri | Way::Direct, _) => Check::note(root, "no timer empties it"),
             (Way::Closed(why), _) => Check::note(root, format!("no timer empties it: {why}")),
-        })
+        }
     });
     checks.collect()
+}
+
+/// Reports the first directory of a store that the sandbox of root's timer makes read-only.
+fn sealed_area(node: &Node<'_>, scan: &Scan, position: usize) -> Option<Check> {
+    let mut areas = scan.editable[position].as_ref()?.areas();
+    let area = areas.find(|area| !timers::gc_may_write(&node.stores.sysroot, area))?;
+    let (path, drop_in) = (node.shown(area), format!("/etc/systemd/system/{GC_SERVICE}.d"));
+    let message = format!("{GC} cannot empty it: {GC_SERVICE} may not write there");
+    let remedy = format!(
+        "mkdir -p {drop_in} && printf '[Service]\\nReadWritePaths=%s\\n' {} >>{drop_in}/store.conf && systemctl daemon-reload",
+        shell_word(&path)
+    );
+    Some(Check::warning(path, message, remedy))
 }
 
 /// Names the timer of the user who owns a store.

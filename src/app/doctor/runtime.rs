@@ -18,6 +18,8 @@ pub(super) fn ask(node: &Node<'_>) -> RuntimeChecks {
         Some("not asked: this is another node's disk (--sysroot)")
     } else if node.request.cri_endpoint.is_none() && node.request.has_stores() {
         Some("not asked: a store is named, but no socket (--cri-endpoint)")
+    } else if node.request.cri_endpoint.is_none() && node.stores.environment.uid != 0 {
+        Some("not asked: the runtimes of the node do not use a user's store")
     } else {
         None
     };

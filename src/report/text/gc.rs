@@ -23,14 +23,16 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     out.push_str(&failures(document));
     out.push('\n');
     out.push_str(&ending::ending(document));
+    let is_gc = document.header.kind == DocumentKind::Gc;
     if !screen.notes {
-        return out;
+        // The journal of a timer names the stores that the run left full.
+        return if is_gc { out + &remaining::closed_stores(document) } else { out };
     }
     out.push_str(&absent(document, screen));
     for hint in &document.hints {
         out.push_str(&format!("hint: {}\n", safe(hint)));
     }
-    if document.header.kind == DocumentKind::Gc {
+    if is_gc {
         out.push_str(&remaining::missed(document, screen));
         out.push_str(&kept::kept_not_repullable(document, screen));
     }

@@ -148,7 +148,9 @@ pub(crate) fn find(request: &ScanRequest) -> Result<ReadStores, ScanError> {
             }
             Ok(false) => {}
             Err(ScanError::Unreadable { path, source }) if !is_named => {
-                found.findings.push(Finding::incomplete(&path, format!("cannot be read: {source}")));
+                if !request.is_denied_by_owner(&path, &source) {
+                    found.findings.push(Finding::incomplete(&path, format!("cannot be read: {source}")));
+                }
                 found.unreadable.get_or_insert(ScanError::Unreadable { path, source });
             }
             Err(error) => return Err(error),

@@ -1,6 +1,6 @@
 //! Finds and reads containers/storage graphroots.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -114,8 +114,7 @@ pub(crate) fn find(request: &ScanRequest) -> Result<ReadStores, ScanError> {
             Ok(()) => {}
             Err(ScanError::Unreadable { path, source }) if !named => {
                 graphroots.unread.push(unread(request, store, position));
-                // A user other than root does not expect to read other users' stores: that is not reported.
-                if !is_denied_by_owner(request, &path, &source) {
+                if !request.is_denied_by_owner(&path, &source) {
                     graphroots.findings.push(Finding::incomplete(&path, format!("cannot be read: {source}")));
                 }
                 found.unreadable.get_or_insert(ScanError::Unreadable { path, source });
@@ -609,14 +608,4 @@ fn opened<'a>(request: &ScanRequest, paths: impl IntoIterator<Item = &'a PathBuf
 
 fn paths(roots: impl IntoIterator<Item = Root>) -> Vec<PathBuf> {
     roots.into_iter().map(|root| root.to_path_buf()).collect()
-}
-
-/// Returns true if the caller is not root, and `error` shows that the caller has no permission to read a directory of
-/// another user (root or any other).
-fn is_denied_by_owner(request: &ScanRequest, path: &Path, error: &io::Error) -> bool {
-    let uid = rustix::process::geteuid().as_raw();
-    let mut found = path.ancestors().filter_map(|path| request.sysroot.open(path).ok());
-    request.environment.uid != 0
-        && error.kind() == ErrorKind::PermissionDenied
-        && found.next().is_some_and(|nearest| nearest.owner() != uid)
 }

@@ -69,14 +69,14 @@ fn remaining(document: &GcDoc, screen: &Screen) -> String {
     let images =
         document.kept.iter().filter(|kept| matches!(kept.kind, TargetKind::Image | TargetKind::Artifact));
     let mut rules: BTreeMap<Rule, Vec<&KeptDoc>> = BTreeMap::new();
-    let (closed, images): (Vec<_>, Vec<_>) =
-        images.partition(|kept| kept.rule == Rule::OutOfReach && kept.closed_store.is_some());
-    images.into_iter().for_each(|kept| rules.entry(kept.rule).or_default().push(kept));
+    images
+        .filter(|kept| kept.rule != Rule::OutOfReach || kept.closed_store.is_none())
+        .for_each(|kept| rules.entry(kept.rule).or_default().push(kept));
     let mut rules: Vec<_> = rules.into_iter().collect();
     let bytes =
         |kept: &[&KeptDoc]| kept.iter().fold(0, |sum: u64, kept| sum.saturating_add(kept.frees_bytes));
     rules.sort_by_key(|(rule, kept)| (Reverse((bytes(kept), kept.len())), rule.as_str()));
-    let mut out = out_of_reach(document, &closed);
+    let mut out = closed_stores(document);
     for (rule, kept) in rules {
         let verb = if kept.len() == 1 { "is" } else { "are" };
         if rule == Rule::InUse {
@@ -101,9 +101,10 @@ fn remaining(document: &GcDoc, screen: &Screen) -> String {
 
 /// Formats the stores in which the run deletes nothing, on filesystems that are still too full: one line for each. The
 /// errors have those that were refused.
-fn out_of_reach(document: &GcDoc, kept: &[&KeptDoc]) -> String {
+pub(super) fn closed_stores(document: &GcDoc) -> String {
     let lines = document.stores.iter().enumerate().filter_map(|(position, store)| {
-        let here: Vec<_> = kept.iter().filter(|kept| kept.closed_store == Some(position)).collect();
+        let kept = document.kept.iter().filter(|kept| kept.rule == Rule::OutOfReach);
+        let here: Vec<_> = kept.filter(|kept| kept.closed_store == Some(position)).collect();
         let mut filesystems = document.filesystems.iter();
         let is_full = filesystems.any(|filesystem| {
             filesystem.mount == store.mount && filesystem.outcome == OutcomeKind::NotReached
