@@ -145,6 +145,10 @@ fn collects(fs: Fs) {
     removes_nothing_by_name_that_is_kept(&node);
     ends_at_the_low_mark(&node);
     keeps_what_must_stay_whatever_is_missing(&node);
+    // What arrives on btrfs is known only after a commit.
+    if fs != Fs::Btrfs {
+        image_of_another_namespace_is_not_here(&node);
+    }
 }
 
 /// `foreign` is in another namespace than CRI's.
@@ -234,6 +238,33 @@ fn keeps_what_must_stay_whatever_is_missing(node: &ContainerdNode) {
     // The containers are unchanged.
     let tasks = node.rig.shell("C tasks ls");
     assert_eq!(tasks.matches("RUNNING").count(), 4, "{tasks}");
+}
+
+/// CRI does not see the image, so `fits` predicts its pull: its blobs are here, and the layer that no image of CRI's
+/// namespace has is unpacked again.
+fn image_of_another_namespace_is_not_here(node: &ContainerdNode) {
+    let (name, scratch) = (full("foreign"), node.rig.scratch());
+    let [manifest, archive] =
+        ["foreign.json", "foreign.tar"].map(|file| scratch.join(file).display().to_string());
+    let digest = format!("$(CN default images ls | awk '$1 == \"{name}\" {{ print $3 }}')");
+    node.rig.shell(&format!("CN default content get {digest} >{manifest}"));
+    fn fits(node: &ContainerdNode, image: &str) -> Value {
+        support::node::document(node.run(&["fits", image, "--format", "json"]))["images"][0].clone()
+    }
+    assert_eq!(text(&fits(node, &name), "/state"), "unknown", "only its name is known");
+    let coming = fits(node, &manifest);
+    assert_eq!((text(&coming, "/state"), number(&coming, "/download_bytes")), ("arrives", 0), "{coming:#}");
+    assert_eq!((number(&coming, "/layers"), number(&coming, "/new_layers")), (2, 1), "{coming:#}");
+
+    node.loopfs.sync();
+    let before = node.loopfs.used_bytes();
+    node.rig
+        .shell(&format!("CN default images export {archive} {name}; C images import {archive} >/dev/null"));
+    node.loopfs.sync();
+    let arrived = node.loopfs.used_bytes() - before;
+    let predicted = number(&coming, "/disk_bytes");
+    assert!(predicted.abs_diff(arrived) <= 128 << 10, "{predicted}, arrived: {arrived}");
+    assert_eq!(text(&fits(node, &name), "/state"), "present");
 }
 
 #[test]
