@@ -63,7 +63,7 @@ fn fill(loopfs: &LoopFs, percent: f64) {
 
 /// Number of images of the store of podman, of which one is in use, and of those of containerd without the pods' images.
 const PODMAN: usize = 15;
-const OLD: usize = 14;
+const OLD: usize = 18;
 
 struct Scene {
     node: ContainerdNode,
@@ -185,14 +185,14 @@ fn each_store_is_emptied_in_its_way(scene: &Scene) {
 fn killed_runs_are_finished(scene: &Scene) {
     let Scene { node, podman, .. } = scene;
     for (prefix, millis) in [("old", 0), ("old", 30), ("podman", 30), ("podman", 0)] {
-        scene.fill_both(76.5);
+        scene.fill_both(75.5);
         let mut run = Watched::start(&mut scene.command(&GC));
         // Its deletion begins.
         run.until(&format!("reg.local/{prefix}-"));
         std::thread::sleep(Duration::from_millis(millis));
         run.kill();
     }
-    scene.fill_both(76.5);
+    scene.fill_both(75.5);
     scene.json(4, &GC);
     scene.assert_emptied(&node.loopfs);
     scene.assert_emptied(&podman.loopfs);
@@ -217,12 +217,16 @@ fn killed_runs_are_finished(scene: &Scene) {
     let deletions = runs.flat_map(|run| list(run, "/deleted"));
     let (done, others): (Vec<_>, Vec<_>) = deletions.partition(|row| text(row, "/outcome") == "deleted");
     assert!(others.iter().all(|row| text(row, "/outcome") == "failed"), "{others:#?}");
-    let gone: Vec<_> = done.iter().flat_map(|row| texts(row, "/names")).collect();
+    let names: Vec<_> = done.iter().flat_map(|row| texts(row, "/names")).collect();
+    let once: BTreeSet<_> = names.iter().cloned().collect();
+    assert_eq!(names.len(), once.len(), "{names:?}");
     let all = (0..OLD).map(|number| full(&format!("old-{number}")));
     let all: BTreeSet<_> = all.chain((0..PODMAN).map(|number| name("podman", number))).collect();
-    let expected: BTreeSet<_> = all.difference(&left).cloned().collect();
-    assert_eq!(gone.iter().cloned().collect::<BTreeSet<_>>(), expected, "{history:#}");
-    assert_eq!(gone.len(), expected.len(), "{gone:?}");
+    let gone: BTreeSet<_> = all.difference(&left).cloned().collect();
+    assert!(once.is_subset(&gone), "{history:#}");
+    // On a busy machine, containerd may finish a removal after the next scan has seen the image.
+    let begun: BTreeSet<_> = others.iter().flat_map(|row| texts(row, "/names")).collect();
+    assert!(gone.difference(&once).all(|name| begun.contains(name) && name.contains("/old-")), "{history:#}");
     let database = rusqlite::Connection::open(node.state.join("layersweep.db")).unwrap();
     let intact: String = database.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(intact, "ok");
