@@ -41,6 +41,7 @@ names! {
         Yes = "yes",
         /// The estimate fits, but not its upper end.
         Probably = "probably",
+        /// The estimate does not fit.
         No = "no",
     }
 }

@@ -3,11 +3,12 @@
 //!
 //! Example: containerd answers, and podman has a store beside it. The images of containerd are removed through CRI. The
 //! images of podman are removed in its graphroot, where the proof asks in addition whether a runtime owns that store
-//! by now. What prevents one way does not prevent the other: images that it concerns are out of reach.
+//! by now. What prevents one way does not prevent the other: images that it concerns are out of reach. If the runtime
+//! dies during the run, the images that are left in its store are out of reach, and the run goes on with the others.
 
 use crate::execute::cri::CriRemover;
 use crate::execute::direct::DirectRemover;
-use crate::execute::remover::{PreconditionError, Remover};
+use crate::execute::remover::{PreconditionError, Remover, beside_others};
 use crate::execute::runtime_match::RuntimeStores;
 use crate::model::deletion::plan::{Gain, Step, Target};
 use crate::model::refs::Refs;
@@ -79,6 +80,16 @@ impl<'a> StoreRemover<'a> {
         }
     }
 
+    /// Returns true if the runtime removes the image, and the run deletes images of other stores without it: these are
+    /// deleted even if the runtime dies.
+    fn is_beside_others(&self, inventory: &Inventory, image_ix: ImageIx) -> bool {
+        let Self::Both(_, direct) = self else { return false };
+        let edited: Vec<_> =
+            (0..inventory.stores.len()).map(|store_ix| direct.edits(inventory, store_ix.into())).collect();
+        !direct.is_responsible(inventory, inventory[image_ix].store)
+            && inventory.images.iter().any(|image| edited[image.store.get()])
+    }
+
     /// Returns the remover of the runtime if it removes the target.
     fn cri_for(&self, target: &Target) -> Option<&CriRemover> {
         let cri = self.cri()?;
@@ -118,7 +129,12 @@ impl Remover for StoreRemover<'_> {
     }
 
     fn look_at(&mut self, inventory: &Inventory, image_ix: ImageIx) -> Result<Vec<Facts>, PreconditionError> {
-        self.chosen(inventory, image_ix).look_at(inventory, image_ix)
+        let looked = self.chosen(inventory, image_ix).look_at(inventory, image_ix);
+        looked.map_err(
+            |error| {
+                if self.is_beside_others(inventory, image_ix) { error.beside_others() } else { error }
+            },
+        )
     }
 
     fn foresee(&self, scan: &Scan) -> Vec<Facts> {
@@ -130,7 +146,8 @@ impl Remover for StoreRemover<'_> {
     }
 
     fn remove(&mut self, step: &Step, inventory: &Inventory, image_ix: ImageIx) -> RemovalResult {
-        self.chosen(inventory, image_ix).remove(step, inventory, image_ix)
+        let result = self.chosen(inventory, image_ix).remove(step, inventory, image_ix);
+        if self.is_beside_others(inventory, image_ix) { beside_others(result) } else { result }
     }
 
     fn own_bytes(&self, device: u64) -> u64 {

@@ -53,7 +53,8 @@ impl<'a> DirectRemover<'a> {
             && !served.is_some_and(|stores| stores.writes_to(store_ix))
     }
 
-    fn edits(&self, inventory: &Inventory, store_ix: StoreIx) -> bool {
+    /// Returns true if images of the store can be deleted here.
+    pub(super) fn edits(&self, inventory: &Inventory, store_ix: StoreIx) -> bool {
         self.is_responsible(inventory, store_ix) && self.out_of_reach(inventory, store_ix).is_none()
     }
 

@@ -169,7 +169,7 @@ impl<'a> Run<'a> {
         let in_part = plan.problems.iter().any(|problem| problem.in_part);
         plan.outcome = match (&self.stopped, plan.outcome) {
             (Some(_), _) => OutcomeKind::Failed,
-            (None, _) if has_failed || in_part || self.skipped.iter().any(|(_, why)| why.no_space) => {
+            (None, _) if has_failed || in_part || self.skipped.iter().any(|(_, why)| why.is_failure()) => {
                 OutcomeKind::Failed
             }
             // The objects of a skipped store were not deleted, even if the threshold was reached on other filesystems.

@@ -9,6 +9,7 @@ use crate::model::{Aftermath, Answer, ImageIx, Inventory, RemovalResult};
 use crate::policy::kubelet::Listing;
 use crate::policy::{Facts, FullFilesystem};
 use crate::stores::Scan;
+use crate::sys::stop;
 
 /// Maximum time between the runtime's answer to a removal and the removal of the record.
 pub(super) const GONE_WITHIN: Duration = Duration::from_secs(10);
@@ -83,13 +84,21 @@ pub struct PreconditionError {
     pub is_stale: bool,
     /// A call of the runtime failed.
     is_of_runtime: bool,
+    /// Only the images of the same store need the fact.
+    is_of_store: bool,
 }
 
 impl PreconditionError {
     /// An error that a retry does not resolve.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), is_stale: false, is_of_runtime: false }
+        Self { message: message.into(), is_stale: false, is_of_runtime: false, is_of_store: false }
+    }
+
+    /// The same error in a run that deletes in other stores without the runtime.
+    #[must_use]
+    pub(super) fn beside_others(self) -> Self {
+        Self { is_of_store: ends_only_store(self.is_of_runtime), ..self }
     }
 
     /// An error for damaged records: an object that is missing in them may still exist.
@@ -112,10 +121,27 @@ impl From<CriError> for PreconditionError {
     }
 }
 
-/// An object whose proof failed is not deleted, and the run stops.
+/// Returns true if a failure ends only the deletions in the runtime's store: a call of the runtime failed, and not
+/// because a signal cancelled it.
+fn ends_only_store(is_of_runtime: bool) -> bool {
+    is_of_runtime && !stop::is_requested()
+}
+
+/// The same result of a removal through the runtime in a run that deletes in other stores without it.
+pub(super) fn beside_others(result: RemovalResult) -> RemovalResult {
+    match result {
+        RemovalResult::Answered(Answer::StopRun(failure)) if ends_only_store(failure.is_of_runtime) => {
+            Answer::StoreSkipped(failure).into()
+        }
+        other => other,
+    }
+}
+
+/// An object whose proof failed is not deleted, and the run stops, unless other stores do not need the proof.
 impl From<PreconditionError> for Answer {
     fn from(error: PreconditionError) -> Self {
-        let PreconditionError { message, is_of_runtime, .. } = error;
-        Self::StopRun(Failure { message, is_of_runtime, ..Failure::default() })
+        let PreconditionError { message, is_of_runtime, is_of_store, .. } = error;
+        let failure = Failure { message, is_of_runtime, ..Failure::default() };
+        if is_of_store { Self::StoreSkipped(failure) } else { Self::StopRun(failure) }
     }
 }

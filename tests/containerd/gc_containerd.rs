@@ -4,23 +4,21 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a test talks to its reader
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support;
 use layersweep::model::deletion::outcome::tolerance;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use support::archive::ImageSpec;
 use support::containerd_node::{ContainerdNode, full, image, long_ago};
 use support::gc_document::{assert_exact, deleted, rule};
 use support::loopfs::{Fs, MIB};
-use support::program::{self, list, number, text, texts};
+use support::program::{list, number, text, texts};
 use support::promises;
 use support::reserve_file::{self, used_percent};
+use support::running::Watched;
 
 const SIZE: u64 = 320 * MIB;
 
@@ -145,6 +143,10 @@ fn collects(fs: Fs) {
     removes_nothing_by_name_that_is_kept(&node);
     ends_at_the_low_mark(&node);
     keeps_what_must_stay_whatever_is_missing(&node);
+    // What arrives on btrfs is known only after a commit.
+    if fs != Fs::Btrfs {
+        image_of_another_namespace_is_not_here(&node);
+    }
 }
 
 /// `foreign` is in another namespace than CRI's.
@@ -236,6 +238,33 @@ fn keeps_what_must_stay_whatever_is_missing(node: &ContainerdNode) {
     assert_eq!(tasks.matches("RUNNING").count(), 4, "{tasks}");
 }
 
+/// CRI does not see the image, so `fits` predicts its pull: its blobs are here, and the layer that no image of CRI's
+/// namespace has is unpacked again.
+fn image_of_another_namespace_is_not_here(node: &ContainerdNode) {
+    let (name, scratch) = (full("foreign"), node.rig.scratch());
+    let [manifest, archive] =
+        ["foreign.json", "foreign.tar"].map(|file| scratch.join(file).display().to_string());
+    let digest = format!("$(CN default images ls | awk '$1 == \"{name}\" {{ print $3 }}')");
+    node.rig.shell(&format!("CN default content get {digest} >{manifest}"));
+    fn fits(node: &ContainerdNode, image: &str) -> Value {
+        support::node::document(node.run(&["fits", image, "--format", "json"]))["images"][0].clone()
+    }
+    assert_eq!(text(&fits(node, &name), "/state"), "unknown", "only its name is known");
+    let coming = fits(node, &manifest);
+    assert_eq!((text(&coming, "/state"), number(&coming, "/download_bytes")), ("arrives", 0), "{coming:#}");
+    assert_eq!((number(&coming, "/layers"), number(&coming, "/new_layers")), (2, 1), "{coming:#}");
+
+    node.loopfs.sync();
+    let before = node.loopfs.used_bytes();
+    node.rig
+        .shell(&format!("CN default images export {archive} {name}; C images import {archive} >/dev/null"));
+    node.loopfs.sync();
+    let arrived = node.loopfs.used_bytes() - before;
+    let predicted = number(&coming, "/disk_bytes");
+    assert!(predicted.abs_diff(arrived) <= 128 << 10, "{predicted}, arrived: {arrived}");
+    assert_eq!(text(&fits(node, &name), "/state"), "present");
+}
+
 #[test]
 fn collects_on_ext4() {
     collects(Fs::Ext4);
@@ -291,53 +320,6 @@ fn deletions_are_listed_on_the_disk_they_free() {
     for deletion in list(&real, "/deleted") {
         let parts = list(deletion, "/freed").iter().map(|part| number(part, "/measured_bytes"));
         assert_eq!(parts.sum::<u64>(), number(deletion, "/measured_bytes"), "{deletion:#}");
-    }
-}
-
-/// A run of `gc` whose log is read while it runs.
-struct Watched {
-    child: Child,
-    log: std::io::Lines<BufReader<std::process::ChildStderr>>,
-}
-
-impl Watched {
-    fn start(command: &mut Command) -> Self {
-        program::consent(command);
-        let mut child = command
-            .args(["-v", "--format", "json"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let log = BufReader::new(child.stderr.take().unwrap()).lines();
-        Self { child, log }
-    }
-
-    /// Waits for a line that contains `words`.
-    fn until(&mut self, words: &str) {
-        let mut seen = Vec::new();
-        for line in self.log.by_ref() {
-            seen.push(line.unwrap());
-            if seen.last().is_some_and(|line| line.contains(words)) {
-                return;
-            }
-        }
-        panic!("the run ended before it said {words:?}: {seen:#?}");
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
-    }
-
-    /// Returns exit code and document.
-    fn end(mut self) -> (i32, Value) {
-        let stdout: ChildStdout = self.child.stdout.take().unwrap();
-        let rest = std::thread::spawn(move || self.log.map_while(Result::ok).collect::<Vec<_>>());
-        let document: Value = serde_json::from_reader(stdout).unwrap();
-        support::node::assert_fits(&document);
-        let code = self.child.wait().unwrap().code().unwrap();
-        rest.join().unwrap();
-        (code, document)
     }
 }
 

@@ -227,16 +227,24 @@ fn grown_places_have_names() {
     let many = container(&node, "shop", "web-0", "many", 0, "");
     node.store.unmount();
     let volume = node.store.root().join("volumes/pgdata/_data/wal");
-    let [dumps, spool, old] =
-        ["srv/backup/dumps", "lib/app/spool", "lib/containers/old"].map(|path| disk.path().join(path));
+    let [dumps, spool, old, media] = [
+        "srv/backup/dumps",
+        "lib/app/spool",
+        "lib/containers/old",
+        "lib/nerdctl/1935db59/volumes/shop/media",
+    ]
+    .map(|path| disk.path().join(path));
     fill(&volume, 2);
     fill(&dumps.join("monday"), 6);
     fill(&spool.join("first"), 2);
+    fill(&media.join("_data/a/one"), 2);
     node.scan();
     shift(&node.state, 1);
 
     fill(&volume, 25);
     fill(&dumps.join("tuesday"), 30);
+    fill(&media.join("_data/a/two"), 14);
+    fill(&media.join("_data/b/three"), 4);
     for number in 0..24 {
         std::fs::write(spool.join(number.to_string()), vec![7; 512 << 10]).unwrap();
     }
@@ -261,6 +269,7 @@ fn grown_places_have_names() {
         ("volume pgdata".to_owned(), 23),
         (path(&spool), 12),
         (path(&old), 9),
+        (path(&media), 18),
     ] {
         let change = grown(&row) as u64;
         assert!((mebibytes * MIB - 100_000..mebibytes * MIB + 400_000).contains(&change), "{row}: {rows:#?}");
@@ -276,14 +285,18 @@ fn grown_places_have_names() {
         "{shown}"
     );
     assert!(shown.contains("\nvolume pgdata "), "{shown}");
+    assert!(shown.contains("\nvolume shop/media of nerdctl "), "{shown}");
 
     // The report: the same names; the container that took the inodes; the old store once, with what `du` says.
     let report = node.json(&["report"]);
     let objects = list(&report, "/changes/0/objects");
     let names: Vec<_> = objects.iter().map(|object| text(object, "/name")).collect();
-    for name in
-        [format!("{}/tuesday", dumps.display()), "volume pgdata".to_owned(), old.display().to_string()]
-    {
+    for name in [
+        format!("{}/tuesday", dumps.display()),
+        "volume pgdata".to_owned(),
+        old.display().to_string(),
+        "volume shop/media of nerdctl".to_owned(),
+    ] {
         assert!(names.contains(&name.as_str()), "{name}: {names:?}");
     }
     let causes = list(&report, "/verdict/causes");
@@ -291,7 +304,18 @@ fn grown_places_have_names() {
         causes.iter().filter(|cause| cause.to_string().contains(old.to_str().unwrap())).collect();
     assert_eq!(about_old.len(), 1, "{about_old:#?}");
     assert_eq!(number(about_old[0], "/bytes"), crate::support::tree::du(&old), "{about_old:#?}");
+    let about_media: Vec<_> =
+        causes.iter().filter(|cause| cause.to_string().contains("/shop/media")).collect();
+    assert_eq!(about_media.len(), 1, "{about_media:#?}");
+    assert_eq!(text(about_media[0], "/title"), "volume shop/media of nerdctl");
+    assert_eq!(
+        text(about_media[0], "/command/shows"),
+        "nerdctl --namespace shop volume inspect --size media"
+    );
     let users = node.json(&["usage"]);
+    let rows = list(&users, "/filesystems/0/rows");
+    let row = rows.iter().find(|row| row["path"] == media.to_str().unwrap()).unwrap();
+    assert_eq!(text(row, "/label"), "volume shop/media of nerdctl");
     let most = list(&users, "/filesystems/0/inode_users").first().unwrap().clone();
     assert!(text(&most, "/label").contains("many_web-0") && number(&most, "/inodes") >= 4400, "{most:#}");
 

@@ -11,6 +11,7 @@ use crate::model::documents::comparison::{FilesystemGrowth, GrowthKind, GrowthRo
 use crate::model::documents::scan_summary::ComparedScan;
 use crate::model::refs::GroupBy;
 use crate::model::text::display::bytes;
+use crate::model::text::volume;
 use crate::services::database::Database;
 use crate::services::error::Error;
 use crate::services::kept_scans;
@@ -148,7 +149,7 @@ fn object(row: &GrowthRow) -> Option<ObjectChange> {
         (GrowthKind::Volume, Some(name)) => format!("volume {name}"),
         (GrowthKind::PodLog, Some(name)) => format!("log of pod {}", of_namespace(row, name)),
         (GrowthKind::PodVolume, Some(name)) => format!("volume of pod {}", of_namespace(row, name)),
-        (GrowthKind::Path, Some(path)) => path.to_owned(),
+        (GrowthKind::Path, Some(path)) => volume::title(path),
         _ => return None,
     };
     Some(ObjectChange { name, in_store: !row.kind.is_outside(), change_bytes: row.change_bytes })

@@ -19,7 +19,7 @@ pub enum Answer {
     /// finish its deletion.
     Kept(Ruling),
     /// Nothing in its store can be proven or changed now (its lock is held, mounts cannot be read, its disk is
-    /// full). It was not touched.
+    /// full, its runtime does not answer while other stores do not need it). It was not touched.
     StoreSkipped(Failure),
     /// It still exists, at least in part.
     Failed(Problem, Aftermath),

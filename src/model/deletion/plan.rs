@@ -375,11 +375,23 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Returns the phase for a store in which nothing can be deleted: its disk is full, or layersweep may not edit
-    /// it.
+    /// Returns the phase for a store in which nothing can be deleted: its disk is full, its runtime does not answer, or
+    /// layersweep may not edit it.
     #[must_use]
     pub fn phase_of_store(&self) -> Phase {
-        if self.no_space { Phase::Remove } else { Phase::Lock }
+        if self.no_space {
+            Phase::Remove
+        } else if self.is_of_runtime {
+            Phase::Prove
+        } else {
+            Phase::Lock
+        }
+    }
+
+    /// Returns true if a store is skipped for something that failed, not for a refusal.
+    #[must_use]
+    pub fn is_failure(&self) -> bool {
+        self.no_space || self.is_of_runtime
     }
 }
 

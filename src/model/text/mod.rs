@@ -5,3 +5,4 @@ pub(crate) mod names;
 pub mod path_text;
 pub mod pattern;
 pub mod reference;
+pub mod volume;

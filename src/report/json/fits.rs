@@ -22,8 +22,8 @@ pub struct FitsDoc {
     /// True if everything was read, and the layers of all images are known.
     pub complete: bool,
     /// Answer without a deletion: `yes` if the upper end of the estimate fits below the thresholds, or if nothing
-    /// arrives; `probably` if the estimate does, but not its upper end; `no`. If `complete` is false, images of
-    /// unknown size may not fit.
+    /// arrives; `probably` if the estimate does, but not its upper end; `no` if the estimate does not. If `complete` is
+    /// false, images of unknown size may not fit.
     pub fits: Fit,
     /// Store that the images would be pulled into.
     pub store: String,
@@ -59,8 +59,8 @@ pub struct FitsDoc {
     pub to_pin: Vec<String>,
     /// Images that it deletes then, in this order.
     pub deletes: Vec<String>,
-    /// Number of the first of these deletions after which `fits_after_gc` is true; null if it is `no`, or if none are
-    /// needed.
+    /// Number of the first of these deletions after which the answer is `fits_after_gc`; null if that is `no`, or if none
+    /// are needed.
     pub deletes_needed: Option<usize>,
     /// Images among these that were built or loaded here and never pulled: perhaps no registry has them.
     pub never_pulled: Vec<String>,

@@ -9,6 +9,7 @@ use super::table::Table;
 use crate::model::documents::comparison::{FilesystemGrowth, GrowthKind, GrowthRow};
 use crate::model::refs::GroupBy;
 use crate::model::text::display::shell_word;
+use crate::model::text::volume;
 use crate::report::json::GrowthDoc;
 
 /// Maximum number of rows of a table on a terminal.
@@ -203,7 +204,7 @@ fn name(row: &GrowthRow, by: GroupBy) -> String {
         GrowthKind::Volume => format!("volume {name}"),
         GrowthKind::PodLog => format!("log of pod {name}"),
         GrowthKind::PodVolume => format!("volume of pod {name}"),
-        GrowthKind::Path => name,
+        GrowthKind::Path => volume::title(&name),
         GrowthKind::Outside => "(elsewhere outside the stores)".into(),
         GrowthKind::Rest => "(image records, shared files)".into(),
     }

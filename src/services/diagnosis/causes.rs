@@ -40,6 +40,7 @@ pub fn causes(context: &Context<'_>, disks: &[Disk]) -> Vec<Cause> {
         causes.extend(outside_causes::volumes(context, ix));
         causes.extend(outside_causes::large_files(context, ix));
         causes.extend(outside_causes::unread_stores(context, ix));
+        causes.extend(outside_causes::nerdctl_volumes(context, ix));
         causes.extend(outside_causes::other_users(context, ix, &causes));
         causes.extend(volumes(context, ix));
         causes.extend(large(context, ix));
@@ -521,10 +522,11 @@ fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             (None, Some(user)) => format!("podman of {user}"),
             (None, None) => "podman".to_owned(),
         };
-        let users = match &volume.containers {
-            None => "its containers are unknown".to_owned(),
-            Some(containers) if containers.is_empty() => "no container uses it now".to_owned(),
-            Some(containers) => format!("used by {}", display::listed(containers)),
+        let users = match (&volume.containers, volume.of) {
+            (_, Some(_)) => "the image declares it".to_owned(),
+            (None, None) => "its containers are unknown".to_owned(),
+            (Some(containers), None) if containers.is_empty() => "no container uses it now".to_owned(),
+            (Some(containers), None) => format!("used by {}", display::listed(containers)),
         };
         let text = format!("volume {} ({owner}): {users}", volume.name);
         let podman = store.tool("podman");

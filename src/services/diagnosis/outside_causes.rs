@@ -6,6 +6,7 @@ use jiff::tz::TimeZone;
 
 use crate::model::refs;
 use crate::model::text::display::{self, shell_word};
+use crate::model::text::volume::{self, NerdctlVolume};
 use crate::model::{FilesystemIx, NodeKind, PrintedCommand};
 use crate::services::diagnosis::context::Context;
 use crate::services::diagnosis::{Cause, CauseGroup, CauseKind, LEAST, Part, PartKind};
@@ -144,6 +145,28 @@ pub(super) fn unread_stores(context: &Context<'_>, ix: FilesystemIx) -> Vec<Caus
             }
         })
         .collect()
+}
+
+/// Returns the volumes of nerdctl, whose containers are unknown.
+pub(super) fn nerdctl_volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
+    let users = context.other_users.other_users.iter().filter(|user| user.kind == OtherUserKind::Volume);
+    let here = users.filter(|user| user.filesystem == ix && user.bytes >= context.least(ix));
+    here.filter_map(|user| {
+        let path = context.inside(&user.path);
+        let NerdctlVolume { namespace, name, .. } = NerdctlVolume::at(Path::new(&path))?;
+        let [namespace, name] = [namespace, name].map(|word| shell_word(&word));
+        let title = volume::title(&path);
+        Some(Cause {
+            command: Some(PrintedCommand::Shows(format!(
+                "nerdctl --namespace {namespace} volume inspect --size {name}"
+            ))),
+            path: Some(path),
+            group: CauseGroup::Kept,
+            title: title.clone(),
+            ..context.cause(ix, CauseKind::Volume, user.bytes, format!("{title}: its containers are unknown"))
+        })
+    })
+    .collect()
 }
 
 /// Formats the command that shows what is in a store that was not read. `flag` names stores of its kind.
@@ -301,7 +324,7 @@ pub(super) fn others(context: &Context<'_>, ix: FilesystemIx, named: &[Cause]) -
     let hidden = hidden(context.scan, context.other_users, ix);
     let users = context.other_users.other_users.iter();
     let stores: Vec<_> = users
-        .filter(|user| matches!(user.kind, OtherUserKind::Store(_)))
+        .filter(|user| matches!(user.kind, OtherUserKind::Store(_) | OtherUserKind::Volume))
         .map(|user| context.inside(&user.path))
         .collect();
     let kinds = [PartKind::Directory, PartKind::Swap, PartKind::Other];

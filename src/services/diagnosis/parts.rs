@@ -9,6 +9,7 @@ use std::path::Path;
 
 use crate::model::refs::{self, Refs, Root, Standing, is_deletable, size_on_disk, standing};
 use crate::model::space::BytesAndInodes;
+use crate::model::text::volume;
 use crate::model::{Filesystem, FilesystemIx, Inventory, NodeKind};
 use crate::services::diagnosis::{Part, PartKind};
 use crate::stores::Scan;
@@ -137,7 +138,9 @@ pub fn of_use(
             (PartKind::Directory, Some(format!("snapshotter {}", holder.unwrap_or("?"))))
         }
         OtherUserKind::Store(_) => (PartKind::OtherStore, holder.map(str::to_owned)),
-        OtherUserKind::Directory => (PartKind::Directory, Some(inside(path))),
+        OtherUserKind::Directory | OtherUserKind::Volume => {
+            (PartKind::Directory, Some(volume::title(&inside(path))))
+        }
     };
     let part = Part { path: Some(inside(path)), ..Part::new(kind, bytes) };
     Part { label: label.unwrap_or(part.label), ..part }

@@ -75,7 +75,8 @@ pub(super) fn volumes(scan: &Scan, large: &[LargeDirectory], threads: usize) -> 
                 volumes.push(VolumeUse {
                     store: container.store,
                     filesystem: node.filesystem,
-                    name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+                    // Its own name is a random number.
+                    name: format!("of container {}", container.name),
                     path,
                     bytes: size.bytes,
                     inodes: size.inodes,

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use super::Scan;
 use crate::disk::{ExtentOptions, Progress, Tree, TreeScope, WalkOptions, filesystem, measure as walk};
 use crate::model::space::BytesAndInodes;
+use crate::model::text::volume::NerdctlVolume;
 use crate::model::{Filesystem, FilesystemIx, Finding};
 use crate::sys::deleted::{self, Backing, DeletedFile, DeletedFiles};
 use crate::sys::mounts::{self, Location, Mount};
@@ -75,14 +76,17 @@ pub fn add_files(scan: &Scan, known: &OtherUsageRequest, all: &mut OtherUsers) {
     let places = places::find(scan, known, &mut Vec::new());
     all.files =
         big::files(&all.other_users, &places, |ix| (scan.inventory[ix].used_bytes / SMALL).max(LEAST));
-    leave_unread_stores_out(scan, &places, all);
+    leave_parts_out(scan, &places, all);
 }
 
-/// Removes files in stores that were not read; each of these stores becomes a user of its own.
-fn leave_unread_stores_out(scan: &Scan, places: &[KnownUse], all: &mut OtherUsers) {
+/// Removes files in stores that were not read and in volumes; each of these becomes a user of its own.
+fn leave_parts_out(scan: &Scan, places: &[KnownUse], all: &mut OtherUsers) {
     let apart = places::apart(places);
     for file in std::mem::take(&mut all.files) {
-        let Some((store, kind)) = large::unread_store(scan, &file.path) else {
+        let store = large::unread_store(scan, &file.path);
+        let store = store.map(|(path, kind)| (path, OtherUserKind::Store(kind)));
+        let volume = || Some((NerdctlVolume::around(&file.path)?.directory, OtherUserKind::Volume));
+        let Some((whole, kind)) = store.or_else(volume) else {
             all.files.push(file);
             continue;
         };
@@ -90,14 +94,14 @@ fn leave_unread_stores_out(scan: &Scan, places: &[KnownUse], all: &mut OtherUser
             .other_users
             .iter()
             .enumerate()
-            .filter(|(_, user)| user.kind != OtherUserKind::DeletedOpen && store.starts_with(&user.path));
+            .filter(|(_, user)| user.kind != OtherUserKind::DeletedOpen && whole.starts_with(&user.path));
         let nearest = above.max_by_key(|(_, user)| user.path.components().count());
         let Some((position, user)) = nearest else { continue };
-        if user.path == store {
-            all.other_users[position].kind = OtherUserKind::Store(kind);
+        if user.path == whole {
+            all.other_users[position].kind = kind;
         } else {
-            let size = things::measure(scan, &store, &apart);
-            things::divide(position, store, size, OtherUserKind::Store(kind), all);
+            let size = things::measure(scan, &whole, &apart);
+            things::divide(position, whole, size, kind, all);
         }
     }
 }

@@ -13,6 +13,7 @@ use super::things::{Entry, LEAST, count, read, things};
 use super::types::{KnownUse, OtherUsageRequest, OtherUserKind};
 use crate::model::FilesystemIx;
 use crate::model::space::BytesAndInodes;
+use crate::model::text::volume::NerdctlVolume;
 use crate::stores::Scan;
 use crate::sys::{mounts, quiet};
 
@@ -154,12 +155,8 @@ fn unit(path: &Path, places: &[KnownUse]) -> PathBuf {
         };
         return first(around, place.path.iter().count() + parts);
     }
-    // `/var/lib/nerdctl/<hash>/volumes/<namespace>/<name>`
-    if let Some(position) = names.iter().position(|name| *name == "nerdctl")
-        && names.get(position + 2).is_some_and(|name| *name == "volumes")
-        && names.len() > position + 5
-    {
-        return first(around, position + 5);
+    if let Some(volume) = NerdctlVolume::around(around) {
+        return volume.directory;
     }
     // Root's own programs and data are in `/usr/local`.
     match names.as_slice() {

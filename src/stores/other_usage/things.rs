@@ -17,6 +17,7 @@ use super::large::store_at;
 use super::places::Apart;
 use super::types::{OtherUser, OtherUserKind, OtherUsers};
 use crate::model::space::BytesAndInodes;
+use crate::model::text::volume::NerdctlVolume;
 use crate::model::{Filesystem, FilesystemIx, StoreKind};
 use crate::stores::Scan;
 use crate::sys::quiet::{self, Step};
@@ -80,8 +81,12 @@ pub(super) fn divide_users(
             continue;
         }
         let entries = read(scan, &path, apart);
-        for thing in things(scan, &path, &entries, BytesAndInodes { bytes, inodes }, &|_| None).0 {
-            let kind = thing.store.map_or(OtherUserKind::Directory, OtherUserKind::Store);
+        let least = BytesAndInodes { bytes, inodes };
+        let volume = |path: &Path| NerdctlVolume::around(path).map(|volume| volume.directory);
+        for thing in things(scan, &path, &entries, least, &volume).0 {
+            let is_volume = NerdctlVolume::at(&thing.path).is_some();
+            let other = if is_volume { OtherUserKind::Volume } else { OtherUserKind::Directory };
+            let kind = thing.store.map_or(other, OtherUserKind::Store);
             divide(position, thing.path, thing.size, kind, all);
         }
     }

@@ -24,6 +24,8 @@ pub enum OtherUserKind {
     Snapshotter,
     /// A store that was not read, for example one that no configuration names, or an additional layer store.
     Store(StoreKind),
+    /// A volume of nerdctl.
+    Volume,
     /// Deleted files that a process holds open.
     DeletedOpen,
     /// Anything else, by its top-level directory, or by the things in that.
@@ -144,6 +146,7 @@ pub struct PackageCache {
 pub struct VolumeUse {
     pub store: StoreIx,
     pub filesystem: FilesystemIx,
+    /// Name that podman gives it; of a volume of CRI, that of its container.
     pub name: String,
     /// Path on this system.
     pub path: PathBuf,
