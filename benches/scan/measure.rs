@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use layersweep::disk::Extents;
+use layersweep::disk::ExtentOptions;
 use layersweep::disk::inode_chunks::InodeChunks;
 use layersweep::disk::{Tree, TreeScope, WalkOptions, filesystem, measure};
 use layersweep::sys::quiet::Within;
@@ -29,7 +29,7 @@ pub fn graphroot(graphroot: &Path) {
     let roots = [graphroot.to_path_buf()];
     let chunks = InodeChunks::on(&roots, &Within::default());
     let options = WalkOptions {
-        extents: if cost.reflinks { Extents::Probe } else { Extents::Off },
+        extents: cost.reflinks.then_some(ExtentOptions { from_bytes: 1, seed: 0 }),
         threads: std::env::var("BENCH_THREADS").ok().and_then(|text| text.parse().ok()).unwrap_or(0),
         inode_chunks: Some(&chunks),
         ..WalkOptions::default()

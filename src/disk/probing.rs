@@ -43,8 +43,8 @@ pub fn draw<'a>(units: impl Iterator<Item = (usize, &'a [u8])>, seed: u64) -> Ve
     let mut random = fastrand::Rng::with_seed(seed);
     let mut drawn: Vec<usize> = (0..ASKED)
         .map(|_| {
-            let at = random.u64(..sum);
-            sums.partition_point(|sum| *sum <= at)
+            let mark = random.u64(..sum);
+            sums.partition_point(|sum| *sum <= mark)
         })
         .collect();
     drawn.sort_unstable();

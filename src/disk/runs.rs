@@ -5,7 +5,7 @@
 
 /// Stretch of a disk, with the references of one unit to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct DiskRun {
     /// Byte position on the filesystem.
     pub start: u64,
     /// Bytes on the disk, counted once.
@@ -27,7 +27,7 @@ pub struct EncodedRuns {
     pub bytes: Box<[u8]>,
 }
 
-impl Run {
+impl DiskRun {
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.length)
     }
@@ -62,7 +62,7 @@ impl Run {
 
 /// Sorts the runs of one unit on one filesystem and makes them disjoint.
 #[must_use]
-pub fn merged(mut runs: Vec<Run>) -> Vec<Run> {
+pub fn merged(mut runs: Vec<DiskRun>) -> Vec<DiskRun> {
     runs.retain(|run| run.length > 0);
     runs.sort_unstable_by_key(|run| (run.start, run.length));
     runs.dedup_by(|next, kept| {
@@ -83,8 +83,8 @@ pub fn merged(mut runs: Vec<Run>) -> Vec<Run> {
 }
 
 /// Divides overlapping runs, sorted by their start, where one of them begins or ends.
-fn divided(runs: &[Run]) -> Vec<Run> {
-    let mut ends: Vec<&Run> = runs.iter().collect();
+fn divided(runs: &[DiskRun]) -> Vec<DiskRun> {
+    let mut ends: Vec<&DiskRun> = runs.iter().collect();
     ends.sort_unstable_by_key(|run| run.end());
     let mut begins = runs.iter().peekable();
     let mut ends = ends.into_iter().peekable();
@@ -96,7 +96,7 @@ fn divided(runs: &[Run]) -> Vec<Run> {
         if here > from && references > 0 {
             let length = here - from;
             let counted = length.saturating_mul(u64::from(references));
-            stretches.push(Run { start: from, length, counted, references, shared: sharing > 0 });
+            stretches.push(DiskRun { start: from, length, counted, references, shared: sharing > 0 });
         }
         from = here;
         while let Some(run) = ends.next_if(|run| run.end() == here) {
@@ -118,11 +118,11 @@ fn divided(runs: &[Run]) -> Vec<Run> {
 pub struct RunEncoder {
     bytes: Vec<u8>,
     end: u64,
-    pending: Option<Run>,
+    pending: Option<DiskRun>,
 }
 
 impl RunEncoder {
-    pub fn push(&mut self, run: Run) {
+    pub fn push(&mut self, run: DiskRun) {
         if self.pending.as_mut().is_some_and(|pending| pending.join(&run)) {
             return;
         }
@@ -139,7 +139,7 @@ impl RunEncoder {
         self.bytes.into()
     }
 
-    fn write(&mut self, run: &Run) {
+    fn write(&mut self, run: &DiskRun) {
         put(&mut self.bytes, run.start.saturating_sub(self.end));
         put(&mut self.bytes, run.length);
         let flags = u64::from(run.references) << 1 | u64::from(run.shared);
@@ -155,7 +155,7 @@ impl RunEncoder {
 }
 
 #[must_use]
-pub fn encode(runs: Vec<Run>) -> Box<[u8]> {
+pub fn encode(runs: Vec<DiskRun>) -> Box<[u8]> {
     let mut encoder = RunEncoder::default();
     runs.into_iter().for_each(|run| encoder.push(run));
     encoder.finish()
@@ -176,9 +176,9 @@ impl<'a> Runs<'a> {
 }
 
 impl Iterator for Runs<'_> {
-    type Item = Run;
+    type Item = DiskRun;
 
-    fn next(&mut self) -> Option<Run> {
+    fn next(&mut self) -> Option<DiskRun> {
         let bytes = &mut self.bytes;
         let start = self.end.checked_add(take(bytes)?)?;
         let length = take(bytes)?;
@@ -188,7 +188,7 @@ impl Iterator for Runs<'_> {
         let references = u32::try_from(flags >> 1).ok()?;
         let plain = length.saturating_mul(u64::from(references));
         let counted = if first == 0 { take(bytes)? } else { plain };
-        Some(Run { start, length, counted, references, shared: flags & 1 != 0 })
+        Some(DiskRun { start, length, counted, references, shared: flags & 1 != 0 })
     }
 }
 
@@ -220,18 +220,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn run(start: u64, length: u64) -> Run {
-        Run { start, length, counted: length, references: 1, shared: false }
+    fn run(start: u64, length: u64) -> DiskRun {
+        DiskRun { start, length, counted: length, references: 1, shared: false }
     }
 
-    fn twice(run: Run) -> Run {
-        Run { counted: 2 * run.counted, references: 2, ..run }
+    fn twice(run: DiskRun) -> DiskRun {
+        DiskRun { counted: 2 * run.counted, references: 2, ..run }
     }
 
     #[test]
     fn table_of_merges() {
-        let shared = Run { shared: true, ..run(0, 10) };
-        let packed = Run { counted: 100, ..run(0, 10) };
+        let shared = DiskRun { shared: true, ..run(0, 10) };
+        let packed = DiskRun { counted: 100, ..run(0, 10) };
         let cases = [
             (vec![], vec![]),
             (vec![run(10, 10), run(0, 10)], vec![run(0, 20)]),
@@ -239,9 +239,9 @@ mod tests {
             (vec![run(0, 10), run(0, 10)], vec![twice(run(0, 10))]),
             (vec![run(0, 10), run(5, 10)], vec![run(0, 5), twice(run(5, 5)), run(10, 5)]),
             (vec![shared, run(10, 10)], vec![shared, run(10, 10)]),
-            (vec![packed, packed], vec![Run { counted: 200, references: 2, ..packed }]),
+            (vec![packed, packed], vec![DiskRun { counted: 200, references: 2, ..packed }]),
             // Two compressed extents stay two: another unit may refer to one of them only.
-            (vec![packed, Run { start: 10, ..packed }], vec![packed, Run { start: 10, ..packed }]),
+            (vec![packed, DiskRun { start: 10, ..packed }], vec![packed, DiskRun { start: 10, ..packed }]),
         ];
         for (runs, expected) in cases {
             assert_eq!(merged(runs.clone()), expected, "{runs:?}");
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn damaged_bytes_end_the_runs() {
-        let bytes = encode(vec![run(5, 10), Run { counted: 7, shared: true, ..run(300, 1 << 40) }]);
+        let bytes = encode(vec![run(5, 10), DiskRun { counted: 7, shared: true, ..run(300, 1 << 40) }]);
         assert_eq!(Runs::of(&bytes).count(), 2);
         for length in 0..bytes.len() {
             assert!(Runs::of(&bytes[..length]).count() < 2, "cut after {length}");
@@ -263,11 +263,11 @@ mod tests {
         fn merged_runs_cover_the_same_bytes_and_survive_encoding(
             runs in proptest::collection::vec((0..60_u64, 0..20_u64, any::<bool>()), 0..20)
         ) {
-            let runs: Vec<Run> =
-                runs.into_iter().map(|(start, length, shared)| Run { shared, ..run(start, length) }).collect();
+            let runs: Vec<DiskRun> =
+                runs.into_iter().map(|(start, length, shared)| DiskRun { shared, ..run(start, length) }).collect();
             let merged = merged(runs.clone());
             for byte in 0..100 {
-                fn covers(run: &&Run, byte: u64) -> bool {
+                fn covers(run: &&DiskRun, byte: u64) -> bool {
                     (run.start..run.end()).contains(&byte)
                 }
                 let here: Vec<_> = runs.iter().filter(|run| covers(run, byte)).collect();

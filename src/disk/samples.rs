@@ -19,7 +19,7 @@ pub struct FileSample {
     pub tree: usize,
     /// Path below the tree; empty if the tree is the file.
     pub path: PathBuf,
-    /// Bytes that it stands for.
+    /// Bytes that it represents.
     pub weight: u64,
 }
 

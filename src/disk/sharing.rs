@@ -10,7 +10,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use super::runs::{EncodedRuns, Run, RunEncoder, Runs};
+use super::runs::{DiskRun, EncodedRuns, RunEncoder, Runs};
 
 /// Extents that do not belong to a single file with the bytes that `st_blocks` counts, grouped by the units that refer
 /// to them.
@@ -43,7 +43,7 @@ pub struct UnitRuns<'a> {
 pub struct Probe {
     pub filesystem: u64,
     pub unit: usize,
-    pub run: Run,
+    pub run: DiskRun,
 }
 
 #[derive(Debug, Default)]
@@ -68,7 +68,7 @@ pub fn find(units: &[UnitRuns<'_>], mut probes: Vec<Probe>) -> Sharing {
     for filesystem in filesystems {
         let here = units.iter().filter(|unit| unit.runs.filesystem == filesystem);
         let asked = probes.iter().filter(|probe| probe.filesystem == filesystem);
-        let mut sweep = Sweep::new(here.copied().collect(), asked.copied().collect());
+        let mut sweep = RunSweep::new(here.copied().collect(), asked.copied().collect());
         sweep.run(&mut groups);
         for (unit, encoder) in sweep.settled {
             let bytes = encoder.finish();
@@ -108,19 +108,19 @@ impl Groups {
 
 /// A run that the sweep is inside.
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct OpenRun {
     unit: Option<usize>,
-    run: Run,
+    run: DiskRun,
     is_fresh: bool,
 }
 
-struct Sweep<'a> {
+struct RunSweep<'a> {
     units: Vec<UnitRuns<'a>>,
     runs: Vec<Runs<'a>>,
     /// The next run of each unit, by its start and the unit's position.
     next: BinaryHeap<Reverse<(u64, usize)>>,
-    heads: Vec<Option<Run>>,
-    open: Vec<Open>,
+    heads: Vec<Option<DiskRun>>,
+    open: Vec<OpenRun>,
     /// Ascending, each with the bytes that have not been met in a run that agrees.
     probes: Vec<(Probe, u64)>,
     /// Position of the first probe that does not end before the sweep.
@@ -128,7 +128,7 @@ struct Sweep<'a> {
     settled: HashMap<usize, RunEncoder>,
 }
 
-impl<'a> Sweep<'a> {
+impl<'a> RunSweep<'a> {
     fn new(mut units: Vec<UnitRuns<'a>>, probes: Vec<Probe>) -> Self {
         units.sort_unstable_by_key(|unit| unit.unit);
         let mut runs: Vec<_> = units.iter().map(|unit| Runs::of(&unit.runs.bytes)).collect();
@@ -168,8 +168,8 @@ impl<'a> Sweep<'a> {
     fn begin(&mut self, position: usize) {
         let UnitRuns { unit, is_fresh, .. } = self.units[position];
         if let Some(run) = self.heads[position].take().filter(|run| run.length > 0) {
-            let at = self.open.partition_point(|open| open.unit < unit);
-            self.open.insert(at, Open { unit, run, is_fresh });
+            let place = self.open.partition_point(|open| open.unit < unit);
+            self.open.insert(place, OpenRun { unit, run, is_fresh });
         }
         self.heads[position] = self.runs[position].next();
         if let Some(run) = self.heads[position] {
@@ -188,7 +188,7 @@ impl<'a> Sweep<'a> {
             let Some(unit) = open.unit else { continue };
             let counted = open.run.counted_in(length);
             let run =
-                Run { start: from, length, counted, references: open.run.references, shared: is_outside };
+                DiskRun { start: from, length, counted, references: open.run.references, shared: is_outside };
             self.settled.entry(unit).or_default().push(run);
         }
         let of_several = self.open.first().is_some_and(|open| open.unit.is_none());
@@ -238,27 +238,27 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     struct Reference {
         unit: Option<usize>,
-        run: Run,
+        run: DiskRun,
     }
 
     fn reference(start: u64, length: u64, unit: usize) -> Reference {
         Reference {
             unit: Some(unit),
-            run: Run { start, length, counted: length, references: 1, shared: true },
+            run: DiskRun { start, length, counted: length, references: 1, shared: true },
         }
     }
 
     fn alone(reference: Reference) -> Reference {
-        Reference { run: Run { shared: false, ..reference.run }, ..reference }
+        Reference { run: DiskRun { shared: false, ..reference.run }, ..reference }
     }
 
     fn packed(start: u64, unit: usize) -> Reference {
         let all = reference(start, 100, unit);
-        Reference { run: Run { counted: 1000, ..all.run }, ..all }
+        Reference { run: DiskRun { counted: 1000, ..all.run }, ..all }
     }
 
     fn runs_of(references: &[Reference]) -> Vec<(Option<usize>, EncodedRuns)> {
-        let mut units: BTreeMap<Option<usize>, Vec<Run>> = BTreeMap::new();
+        let mut units: BTreeMap<Option<usize>, Vec<DiskRun>> = BTreeMap::new();
         for Reference { unit, run } in references {
             units.entry(*unit).or_default().push(*run);
         }
@@ -364,7 +364,8 @@ mod tests {
 
     /// Counts byte by byte.
     fn naive(references: &[Reference]) -> Vec<SharedExtents> {
-        let mut groups: BTreeMap<(Vec<usize>, bool), (BTreeMap<usize, u64>, u64)> = BTreeMap::new();
+        type Counted = BTreeMap<usize, u64>;
+        let mut groups: BTreeMap<(Vec<usize>, bool), (Counted, u64)> = BTreeMap::new();
         for byte in 0..100 {
             let covers = |reference: &&Reference| (reference.run.start..reference.run.end()).contains(&byte);
             let here: Vec<usize> =

@@ -124,8 +124,8 @@ fn unit_lines(root: &Sysroot, unit: &str) -> Vec<String> {
 /// Returns true if [`OF_USER`] starts with the units of a user. `config`: the user's configuration directory.
 #[must_use]
 pub fn is_on_for(root: &Sysroot, config: &Path) -> bool {
-    let own = config.join("systemd/user");
-    let mut dirs = USER_UNITS.iter().map(Path::new).chain([own.as_path()]);
+    let of_config = config.join("systemd/user");
+    let mut dirs = USER_UNITS.iter().map(Path::new).chain([of_config.as_path()]);
     dirs.any(|dir| entry(root, &dir.join(WANTS), OF_USER).is_ok_and(|link| link.is_some()))
 }
 

@@ -174,13 +174,13 @@ fn of_item(item: &[u8]) -> Option<DiskExtent> {
     Some(DiskExtent { start, length: word(item, 29), in_file: word(item, 45) })
 }
 
-fn word(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
+fn word(bytes: &[u8], offset: usize) -> u64 {
+    bytes.get(offset..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
 }
 
-fn word32(bytes: &[u8], at: usize) -> u32 {
+fn word32(bytes: &[u8], offset: usize) -> u32 {
     // The header is in the byte order of the machine, the items are little-endian.
-    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u32::from_ne_bytes(*word))
+    bytes.get(offset..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u32::from_ne_bytes(*word))
 }
 
 #[allow(unsafe_code)]

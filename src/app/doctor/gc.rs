@@ -95,7 +95,7 @@ fn of_user(node: &Node<'_>, store: &Store, user: &str) -> Check {
     let (sysroot, root) = (&node.stores.sysroot, node.shown(&store.root));
     let users = users_stores(sysroot, &node.stores.environment);
     let mut configs = users.into_iter().filter(|user| {
-        let mut graphroots = user.stores.iter().filter_map(|own| sysroot.resolve(&own.graphroot).ok());
+        let mut graphroots = user.stores.iter().filter_map(|place| sysroot.resolve(&place.graphroot).ok());
         graphroots.any(|graphroot| graphroot == store.root)
     });
     if !configs.next().is_some_and(|owner| timers::is_on_for(sysroot, &owner.config)) {

@@ -10,7 +10,7 @@ use rustix::fs::{FileType, Stat};
 use rustix::io::{Errno, Result};
 
 use super::types::{ExtentOptions, UnitExtents};
-use crate::disk::runs::{self, EncodedRuns, Run};
+use crate::disk::runs::{self, DiskRun, EncodedRuns};
 use crate::disk::samples::{self, FileSample};
 use crate::disk::top::Top;
 use crate::sys::beneath::{self, HANDLE, Opener, mount_id};
@@ -60,7 +60,7 @@ impl Reflinks {
         kind.is_file() && bytes >= self.from_bytes
     }
 
-    /// Returns the bytes that this file stands for if it is a sample: the larger, the more likely.
+    /// Returns the bytes that this file represents if it is a sample: the larger, the more likely.
     pub fn sample(&self, inode: u64, bytes: u64) -> Option<u64> {
         samples::is_drawn(inode ^ self.seed, bytes, self.stride).then_some(bytes.max(self.stride))
     }
@@ -77,7 +77,7 @@ pub fn ask(
     name: &CStr,
     stat: &Stat,
     reflinks: &Reflinks,
-) -> Result<Vec<Run>> {
+) -> Result<Vec<DiskRun>> {
     let path = Path::new(OsStr::from_bytes(name.to_bytes()));
     let handle = opener.beneath(parent, path, HANDLE, false)?;
     let now = rustix::fs::fstat(&handle)?;
@@ -90,7 +90,7 @@ pub fn ask(
 }
 
 /// Asks for the extents of the regular file of `handle` (`O_PATH`).
-pub fn ask_held(handle: BorrowedFd<'_>, inode: u64, reflinks: &Reflinks) -> Result<Vec<Run>> {
+pub fn ask_held(handle: BorrowedFd<'_>, inode: u64, reflinks: &Reflinks) -> Result<Vec<DiskRun>> {
     let file = beneath::reopen(handle)?;
     let extents = match fiemap::extents(file.as_fd()) {
         Err(Errno::OPNOTSUPP | Errno::NOTTY) => return Ok(Vec::new()),
@@ -101,7 +101,7 @@ pub fn ask_held(handle: BorrowedFd<'_>, inode: u64, reflinks: &Reflinks) -> Resu
     {
         return Ok(whole(&on_disk, &extents));
     }
-    let runs = extents.iter().map(|extent| Run {
+    let runs = extents.iter().map(|extent| DiskRun {
         start: extent.physical,
         length: extent.length,
         counted: extent.length,
@@ -112,12 +112,12 @@ pub fn ask_held(handle: BorrowedFd<'_>, inode: u64, reflinks: &Reflinks) -> Resu
 }
 
 /// Returns a run for each extent on the disk that the file refers to. `in_file` says which parts of them are shared.
-fn whole(on_disk: &[btrfs::DiskExtent], in_file: &[FileExtent]) -> Vec<Run> {
+fn whole(on_disk: &[btrfs::DiskExtent], in_file: &[FileExtent]) -> Vec<DiskRun> {
     let mut shared: Vec<_> = in_file.iter().filter(|extent| extent.shared).collect();
     shared.sort_unstable_by_key(|extent| extent.physical);
-    let mut found: Vec<Run> = Vec::with_capacity(on_disk.len());
+    let mut found: Vec<DiskRun> = Vec::with_capacity(on_disk.len());
     for extent in on_disk {
-        found.push(Run {
+        found.push(DiskRun {
             start: extent.start,
             length: extent.length,
             counted: extent.in_file,
@@ -153,12 +153,12 @@ pub struct ThreadExtents {
 
 #[derive(Debug, Default)]
 struct UnitBuffer {
-    runs: Vec<Run>,
+    runs: Vec<DiskRun>,
     merge_at: usize,
 }
 
 impl ThreadExtents {
-    pub fn add(&mut self, filesystem: u64, unit: Option<usize>, runs: &[Run]) {
+    pub fn add(&mut self, filesystem: u64, unit: Option<usize>, runs: &[DiskRun]) {
         let buffer = self.runs.entry((filesystem, unit)).or_default();
         buffer.runs.extend_from_slice(runs);
         if buffer.runs.len() > buffer.merge_at.max(FIRST_MERGE) {
@@ -211,8 +211,8 @@ mod tests {
         fn disk(start: u64, length: u64, in_file: u64) -> DiskExtent {
             DiskExtent { start, length, in_file }
         }
-        fn run(start: u64, length: u64, counted: u64, shared: bool) -> Run {
-            Run { start, length, counted, references: 1, shared }
+        fn run(start: u64, length: u64, counted: u64, shared: bool) -> DiskRun {
+            DiskRun { start, length, counted, references: 1, shared }
         }
         let cases = [
             ("nothing", vec![], vec![], vec![]),

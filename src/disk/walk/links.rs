@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::types::{SharedInodes, Tally};
-use crate::disk::runs::Run;
+use crate::disk::runs::DiskRun;
 
 /// Device and inode number.
 pub type InodeKey = (u64, u64);
@@ -31,7 +31,7 @@ struct LinkedInode {
     links: u64,
     units: Units,
     tally: Tally,
-    extents: Option<(u64, Vec<Run>)>,
+    extents: Option<(u64, Vec<DiskRun>)>,
 }
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub struct SettledInode {
     /// Size of the inode, if it belongs to the unit and was not returned by [`Links::see`].
     pub tally: Tally,
     /// Its filesystem and its extents, if it was asked.
-    pub extents: Option<(u64, Vec<Run>)>,
+    pub extents: Option<(u64, Vec<DiskRun>)>,
 }
 
 impl Units {
@@ -132,7 +132,7 @@ impl Links {
     }
 
     /// Adds the extents of an inode that [`Self::see`] has recorded.
-    pub fn attach(&self, key: InodeKey, filesystem: u64, extents: Vec<Run>) {
+    pub fn attach(&self, key: InodeKey, filesystem: u64, extents: Vec<DiskRun>) {
         if let Some(entry) = self.shard(key).get_mut(&key) {
             entry.extents = Some((filesystem, extents));
         }

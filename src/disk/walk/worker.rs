@@ -15,7 +15,7 @@ use super::shared::Walk;
 use super::tree_directory::TreeDirectory;
 use super::types::WalkError;
 use crate::disk::inode_chunks::{Holding, ThreadHoldings};
-use crate::disk::runs::Run;
+use crate::disk::runs::DiskRun;
 use crate::disk::samples::FileSample;
 use crate::sys::beneath::DIRECTORY;
 use crate::sys::root::into_mounts;
@@ -146,11 +146,11 @@ impl<'w, 'a> Worker<'w, 'a> {
     }
 
     #[inline]
-    pub fn note_extents(&mut self, filesystem: u64, unit: usize, runs: &[Run]) {
+    pub fn note_extents(&mut self, filesystem: u64, unit: usize, runs: &[DiskRun]) {
         self.findings.extents.add(filesystem, Some(unit), runs);
     }
 
-    /// Records a file that stands for `weight` bytes.
+    /// Records a file that represents `weight` bytes.
     pub fn note_sample(&mut self, tree: usize, place: &TreeDirectory, name: Option<&CStr>, weight: u64) {
         let trees = self.walk.trees;
         let unit = trees[tree].unit;
