@@ -8,12 +8,17 @@
 
 use rustix::fs::FileType;
 
+use super::runs::DiskRun;
+
 /// Bytes of an empty file or directory: the inode, its name in the directory (twice), the back reference, and the
 /// share of unused room in the nodes.
 const INODE: u64 = 380;
 
 /// Bytes of a file's extent: in the file, in the extent tree, and in the free space.
 const EXTENT: u64 = 250;
+
+/// Bytes of each further extent of a file: compressed files have one for each 128 KiB.
+const FURTHER_EXTENT: u64 = 170;
 
 /// Bytes of the item that contains a short file or a symlink's target, without the content.
 const INLINE: u64 = 100;
@@ -47,6 +52,15 @@ pub fn metadata(kind: FileType, size: u64, allocated: u64) -> InodeMetadata {
         // A checksum of 4 bytes for each block of 4 KiB.
         InodeMetadata { bytes: INODE + EXTENT + allocated / 1024, inline_bytes: 0 }
     }
+}
+
+/// Returns the correction of [`metadata`] for a file with these extents: each has items, and checksums of what it holds
+/// on the disk.
+#[must_use]
+pub fn more_metadata(runs: &[DiskRun]) -> i64 {
+    let items = FURTHER_EXTENT.saturating_mul((runs.len() as u64).saturating_sub(1));
+    let packed = runs.iter().map(|run| run.counted.saturating_sub(run.length) / 1024).sum::<u64>();
+    i64::try_from(items).unwrap_or(i64::MAX).saturating_sub_unsigned(packed)
 }
 
 #[cfg(test)]

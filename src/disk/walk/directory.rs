@@ -170,7 +170,13 @@ impl Worker<'_, '_> {
         };
         match runs {
             Ok(runs) if linked => self.walk.links.attach(key, reflinks.filesystem, runs),
-            Ok(runs) => self.note_extents(reflinks.filesystem, here.unit, &runs),
+            Ok(runs) => {
+                if reflinks.is_btrfs {
+                    let metadata = &mut here.tally.metadata_bytes;
+                    *metadata = metadata.saturating_add_signed(btrfs::more_metadata(&runs));
+                }
+                self.note_extents(reflinks.filesystem, here.unit, &runs);
+            }
             Err(error) => {
                 return self.fail(here.origin.tree, here.place, name, "asking for extents", error);
             }

@@ -27,7 +27,7 @@ pub struct Reflinks {
     /// Device number in the mount table. `st_dev` is used only if the table lacks the mount: it differs between the
     /// subvolumes of a btrfs although they share extents.
     pub filesystem: u64,
-    is_btrfs: bool,
+    pub is_btrfs: bool,
     /// Minimum allocated bytes of a file that is asked.
     from_bytes: u64,
     /// One file is a sample for each of these bytes, on average.

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::Size;
 use crate::model::refs::tests::{any_inventory, image, node, tree};
 
 fn shares_and_sum(inventory: &Inventory) -> (Fair, u64) {
@@ -33,7 +34,7 @@ fn equal_remainders_are_ordered_by_id() {
         image.id = id.into();
         image.holds = vec![0.into()];
     }
-    inventory.nodes[0].size.bytes = 4002;
+    inventory.nodes[0].size = Size { bytes: 4002, frees_bytes: 4002, ..Size::default() };
     let (fair, _) = shares_and_sum(&inventory);
     let shares: Vec<_> = (0..4).map(|image| fair.of_image(image.into())).collect();
     assert_eq!(shares, [1000, 1001, 1000, 1001]);
