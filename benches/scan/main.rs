@@ -2,7 +2,7 @@
 //! `cargo bench --bench scan` as root; see [`settings::Settings`] for the environment variables.
 //!
 //! The program starts itself again for the parts that need a separate process:
-//! `generate DIR INODES SEED`, `many DIR SEED`, `floor THREADS DIR`, `measure DIR`.
+//! `generate DIR INODES SEED`, `many DIR SEED`, `floor THREADS DIR`, `measure DIR`. `shared` runs the last part alone.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program for people
 
@@ -17,6 +17,7 @@ mod random;
 mod records;
 mod rounds;
 mod settings;
+mod shared;
 mod table;
 
 use std::path::Path;
@@ -43,6 +44,7 @@ fn run(arguments: &[&str]) -> Result<()> {
             generate::graphroot(Path::new(dir), inodes.parse()?, seed.parse()?)
         }
         ["floor", threads, dir] => floor::walk(Path::new(dir), threads.parse()?),
+        ["shared"] => shared::compare(&settings::Settings::from_environment()?),
         ["many", dir, seed] => many::generate(Path::new(dir), seed.parse()?),
         ["measure", dir] => {
             measure::graphroot(Path::new(dir));
@@ -71,5 +73,6 @@ fn compare() -> Result<()> {
     let results = rounds::run(&settings, &image, &programs)?;
     table::print(&results, &missing);
     table::save(&settings, &results)?;
-    many::compare(&settings)
+    many::compare(&settings)?;
+    shared::compare(&settings)
 }

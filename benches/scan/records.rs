@@ -14,9 +14,9 @@ use crate::random::Random;
 /// ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    images: usize,
-    own_layers: usize,
-    bases: usize,
+    pub images: usize,
+    pub own_layers: usize,
+    pub bases: usize,
 }
 
 /// A large node.
