@@ -115,8 +115,8 @@ fn ask_sample(
     if !FileType::from_raw_mode(stat.st_mode).is_file() {
         return Err(Errno::NOENT);
     }
-    let runs = ask_held(handle.as_fd(), stat.st_ino, &reflinks)?;
-    Ok(runs.into_iter().map(|run| Probe { filesystem: reflinks.filesystem, unit, run }).collect())
+    let found = ask_held(handle.as_fd(), stat.st_ino, &reflinks)?;
+    Ok(found.runs.into_iter().map(|run| Probe { filesystem: reflinks.filesystem, unit, run }).collect())
 }
 
 #[cfg(test)]

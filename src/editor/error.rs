@@ -159,13 +159,18 @@ pub struct StoreLockHolder {
     /// process in another namespace.
     pub pid: Option<u32>,
     pub command: Option<String>,
+    /// Time since the process was started: it has held the lock no longer. A deduplication holds it for minutes.
+    pub runs_for: Option<SignedDuration>,
 }
 
 impl fmt::Display for StoreLockHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.pid, &self.command) {
-            (Some(pid), Some(command)) => write!(f, "{command} (pid {pid})"),
-            (Some(pid), None) => write!(f, "pid {pid}"),
+        match (self.pid, &self.command, self.runs_for) {
+            (Some(pid), Some(command), Some(time)) => {
+                write!(f, "{command} (pid {pid}, started {} ago)", span(time))
+            }
+            (Some(pid), Some(command), None) => write!(f, "{command} (pid {pid})"),
+            (Some(pid), None, _) => write!(f, "pid {pid}"),
             _ => f.write_str("an unknown process"),
         }
     }

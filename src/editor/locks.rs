@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use jiff::SignedDuration;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use rustix::io::Errno;
@@ -75,7 +76,8 @@ impl Lock {
         // 0 or -1: a process of another namespace, or the lock of an open file.
         let pid = u32::try_from(lock.l_pid).ok().filter(|&pid| pid > 0);
         let command = pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok());
-        Some(StoreLockHolder { pid, command: command.map(|command| command.trim().to_owned()) })
+        let command = command.map(|command| command.trim().to_owned());
+        Some(StoreLockHolder { pid, command, runs_for: pid.and_then(runs_for) })
     }
 
     /// Writes a new token. By it, processes that have read the records notice the change.
@@ -89,6 +91,16 @@ impl Lock {
     fn fault(&self, doing: &'static str, error: nix::Error) -> Fault {
         Fault::new(doing, &self.path, Errno::from_raw_os_error(error as i32))
     }
+}
+
+/// Returns the time since a process was started.
+fn runs_for(pid: u32) -> Option<SignedDuration> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // `starttime` is field 22 of `proc_pid_stat(5)`, in ticks since the boot; the name in parentheses is the second.
+    let ticks: i64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+    let ticks_of_a_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok()??;
+    let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Some(SignedDuration::from_secs(boot.tv_sec.saturating_sub(ticks / ticks_of_a_second.max(1))))
 }
 
 /// A new token in the library's format: time, counter, process id, random bytes. Readers only check that it is new.
@@ -223,7 +235,7 @@ mod tests {
         let Error::Locked { path, holder, .. } = error else { panic!("{error}") };
         assert_eq!(path, second);
         // The lock of an open file belongs to no process.
-        assert_eq!(holder, Some(StoreLockHolder { pid: None, command: None }));
+        assert_eq!(holder, Some(StoreLockHolder { pid: None, command: None, runs_for: None }));
         // The first was released.
         assert!(lock(&first).try_exclusive().unwrap());
         drop(other);
@@ -237,6 +249,13 @@ mod tests {
         held.touch(RecordKind::Layers).unwrap();
         let tokens = [&first, &second].map(|path| std::fs::read(path).unwrap());
         assert!(tokens.iter().all(|token| token.len() == TOKEN) && tokens[0] != tokens[1]);
+    }
+
+    #[test]
+    fn start_of_a_process_is_known() {
+        let since = runs_for(std::process::id()).unwrap();
+        assert!((0..86_400).contains(&since.as_secs()), "{since}");
+        assert!(runs_for(1).unwrap() >= since);
     }
 
     #[test]

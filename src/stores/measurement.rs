@@ -63,6 +63,7 @@ pub(super) struct Measurement {
     errors: Vec<WalkError>,
     /// Number of walks since the last reset.
     walks: usize,
+    has_estimates: bool,
     cached: CachedSizes,
     /// Reasons why readings could not be read again, by position.
     stale: HashMap<usize, String>,
@@ -87,6 +88,7 @@ impl Measurement {
             extents_of_several: Vec::new(),
             errors: Vec::new(),
             walks: 0,
+            has_estimates: false,
             stale: HashMap::new(),
         }
     }
@@ -176,6 +178,11 @@ impl Measurement {
             }
         }
         self.report_errors(findings);
+        if self.has_estimates {
+            let message = "files are compressed, and only root may read what they take on the disk: the bytes that \
+                           deletions free are estimates";
+            findings.push(Finding::new("", message));
+        }
         // Nothing is read again: free the names before the inventory of a large store is filled.
         self.slots = HashMap::new();
         self.units = Vec::new();
@@ -398,6 +405,7 @@ impl Measurement {
             }
         }
         self.walks += 1;
+        self.has_estimates |= measured.has_estimates;
         self.chunks.add(measured.inodes);
         self.errors.extend(measured.errors);
     }

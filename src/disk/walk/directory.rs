@@ -168,6 +168,10 @@ impl Worker<'_, '_> {
             Some(name) => extents::ask(self.walk.opener, here.fd, name, stat, &reflinks),
             None => extents::ask_held(here.fd, stat.st_ino, &reflinks),
         };
+        let runs = runs.map(|found| {
+            self.note_estimate(found.is_estimate);
+            found.runs
+        });
         match runs {
             Ok(runs) if linked => self.walk.links.attach(key, reflinks.filesystem, runs),
             Ok(runs) => {

@@ -66,6 +66,14 @@ impl Reflinks {
     }
 }
 
+/// Extents of a file.
+#[derive(Debug, Default)]
+pub struct FileRuns {
+    pub runs: Vec<DiskRun>,
+    /// Some are compressed, and their size on the disk is not permitted to be read.
+    pub is_estimate: bool,
+}
+
 /// Asks for the extents of the entry `name` of `parent`, which is a regular file according to `stat`.
 ///
 /// The entry is opened with `O_PATH` first, and for reading only if it still is the same file: opening wakes devices
@@ -77,7 +85,7 @@ pub fn ask(
     name: &CStr,
     stat: &Stat,
     reflinks: &Reflinks,
-) -> Result<Vec<DiskRun>> {
+) -> Result<FileRuns> {
     let path = Path::new(OsStr::from_bytes(name.to_bytes()));
     let handle = opener.beneath(parent, path, HANDLE, false)?;
     let now = rustix::fs::fstat(&handle)?;
@@ -90,17 +98,18 @@ pub fn ask(
 }
 
 /// Asks for the extents of the regular file of `handle` (`O_PATH`).
-pub fn ask_held(handle: BorrowedFd<'_>, inode: u64, reflinks: &Reflinks) -> Result<Vec<DiskRun>> {
+pub fn ask_held(handle: BorrowedFd<'_>, inode: u64, reflinks: &Reflinks) -> Result<FileRuns> {
     let file = beneath::reopen(handle)?;
     let extents = match fiemap::extents(file.as_fd()) {
-        Err(Errno::OPNOTSUPP | Errno::NOTTY) => return Ok(Vec::new()),
+        Err(Errno::OPNOTSUPP | Errno::NOTTY) => return Ok(FileRuns::default()),
         result => result?,
     };
     if reflinks.is_btrfs
         && let Ok(on_disk) = btrfs::disk_extents(file.as_fd(), inode)
     {
-        return Ok(whole(&on_disk, &extents));
+        return Ok(FileRuns { runs: whole(&on_disk, &extents), is_estimate: false });
     }
+    let is_estimate = extents.iter().any(|extent| extent.encoded);
     let runs = extents.iter().map(|extent| DiskRun {
         start: extent.physical,
         length: extent.length,
@@ -108,7 +117,7 @@ pub fn ask_held(handle: BorrowedFd<'_>, inode: u64, reflinks: &Reflinks) -> Resu
         references: 1,
         shared: extent.shared,
     });
-    Ok(runs.collect())
+    Ok(FileRuns { runs: runs.collect(), is_estimate })
 }
 
 /// Returns a run for each extent on the disk that the file refers to. `in_file` says which parts of them are shared.
@@ -149,6 +158,7 @@ pub struct ThreadExtents {
     /// By filesystem and unit; `None` for an inode of several units.
     runs: HashMap<(u64, Option<usize>), UnitBuffer>,
     samples: HashMap<usize, Vec<FileSample>>,
+    pub has_estimates: bool,
 }
 
 #[derive(Debug, Default)]
@@ -175,6 +185,7 @@ impl ThreadExtents {
         for ((filesystem, unit), buffer) in other.runs {
             self.add(filesystem, unit, &buffer.runs);
         }
+        self.has_estimates |= other.has_estimates;
         for (unit, samples) in other.samples {
             self.samples.entry(unit).or_default().extend(samples);
         }

@@ -130,6 +130,7 @@ impl Walk<'_> {
             units,
             newest,
             shared_inodes,
+            has_estimates: extents.has_estimates,
             extents: extents.into_units(),
             inodes: inodes.into_holdings(),
             errors,

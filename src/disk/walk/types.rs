@@ -134,6 +134,8 @@ pub struct Measured {
     pub shared_inodes: Vec<SharedInodes>,
     /// Extents of each unit, if requested; `None` for inodes of several units.
     pub extents: HashMap<Option<usize>, UnitExtents>,
+    /// Files are compressed, and their size on the disk is not permitted to be read: it is estimated.
+    pub has_estimates: bool,
     /// Units with inodes on XFS, if requested. For [`InodeChunks::add`].
     pub inodes: Vec<Holding>,
     pub errors: Vec<WalkError>,

@@ -150,6 +150,10 @@ impl<'w, 'a> Worker<'w, 'a> {
         self.findings.extents.add(filesystem, Some(unit), runs);
     }
 
+    pub fn note_estimate(&mut self, is_estimate: bool) {
+        self.findings.extents.has_estimates |= is_estimate;
+    }
+
     /// Records a file that represents `weight` bytes.
     pub fn note_sample(&mut self, tree: usize, place: &TreeDirectory, name: Option<&CStr>, weight: u64) {
         let trees = self.walk.trees;

@@ -90,6 +90,8 @@ pub struct ReportFilesystemDoc {
     pub forecast: Option<ForecastDoc>,
     /// Resource that is short, and that `used_after_percent` of the causes counts: `bytes` or `inodes`.
     pub scarce: Counted,
+    /// Bytes by which the stores use less than `du` counts: extents that files share, and compression.
+    pub saved_bytes: u64,
 }
 
 impl ReportFilesystemDoc {
@@ -227,7 +229,9 @@ pub fn report(report: &Report, extent: Extent) -> ReportDoc {
         .iter()
         .zip(&report.disks)
         .zip(&report.forecasts)
-        .map(|((filesystem, disk), forecast)| ReportFilesystemDoc {
+        .enumerate()
+        .map(|(position, ((filesystem, disk), forecast))| ReportFilesystemDoc {
+            saved_bytes: scan.inventory.saved_bytes.get(&position.into()).copied().unwrap_or(0),
             forecast: forecast.as_ref().map(|forecast| ForecastDoc::new(&disk.filesystem, forecast)),
             filesystem: filesystem.clone(),
             parts: disk.parts.clone(),

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::format::{bytes, safe, short_id, wrapped};
 use super::screen::Screen;
 use super::table::heading;
-use super::usage::forecast_line;
+use super::usage::{forecast_line, saved};
 use crate::policy::thresholds::Counted;
 use crate::report::json::{ReportDoc, ReportFilesystemDoc, SeriesDoc, TopObjectDoc};
 use bar::{bar, legend, sparkline};
@@ -71,6 +71,9 @@ fn disk(document: &ReportDoc, disk: &ReportFilesystemDoc, screen: &Screen, width
     let mut out = heading(wrapped(&head, width, "").trim_end());
     out.push_str(&bar(disk, screen, width, ROWS));
     out.push_str(&legend(disk, screen, width, ROWS));
+    if let Some(text) = saved(disk.saved_bytes) {
+        out.push_str(&wrapped(&format!("  {text}"), width, "  "));
+    }
     if let Some(forecast) = &disk.forecast {
         out.push_str(&wrapped(forecast_line(forecast).trim_end(), width, "  "));
     }

@@ -42,6 +42,7 @@ fn filesystem(parts: &[u64], capacity: u64) -> ReportFilesystemDoc {
         },
         forecast: None,
         scarce: Counted::Bytes,
+        saved_bytes: 0,
         parts: parts.collect(),
         thresholds: vec![
             mark(ThresholdName::GcLow, 10.0, Source::Layersweep),
