@@ -1,0 +1,258 @@
+//! `waste` against a slow tool that stacks the unpacked layers and digests every file.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // a test talks to its reader
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use walkdir::WalkDir;
+
+use crate::support;
+use support::archive::{ImageSpec, LayerSpec, Noise, TarEntry};
+use support::node::{self, Node};
+use support::program::{list, number, text, texts};
+use support::store::{self, Store};
+use support::tree;
+
+/// Returns a layer with names that other layers have too. Nothing in it is below a file.
+fn layer(name: &str) -> LayerSpec {
+    let mut noise = Noise::new(name);
+    let (mut entries, mut whiteouts, mut taken) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let mut first = None;
+    for _ in 0..20 + noise.below(30) {
+        let depth = 1 + noise.below(3);
+        let names: Vec<_> = (0..depth)
+            .map(|level| format!("{}{}", ["a", "b", "c"][level as usize], noise.below(5)))
+            .collect();
+        let path = names.join("/");
+        let conflicts = taken.iter().any(|other: &String| {
+            *other == path || other.starts_with(&format!("{path}/")) || path.starts_with(&format!("{other}/"))
+        });
+        if conflicts {
+            continue;
+        }
+        taken.insert(path.clone());
+        match (noise.below(10), &first) {
+            (0, _) => whiteouts.push(path),
+            (1, _) => {
+                entries.push(TarEntry::Directory(path.clone()));
+                whiteouts.push(path + "/");
+            }
+            (2, _) => entries.push(TarEntry::Directory(path)),
+            (3, _) => entries.push(TarEntry::Symlink(path)),
+            (4, Some(first)) => entries.push(TarEntry::Link(path, String::clone(first))),
+            _ => {
+                // Few contents, so that layers have equal files.
+                let content = noise.below(60);
+                let bytes = Noise::new(&format!("content {content}")).bytes(content * content * 7);
+                first.get_or_insert_with(|| path.clone());
+                entries.push(TarEntry::File(path, bytes));
+            }
+        }
+    }
+    // Links follow their file; whiteouts precede what is in their directory.
+    entries.sort_by_key(|entry| matches!(entry, TarEntry::Link(..)));
+    LayerSpec { entries, whiteouts, younger: support::slot(), ..LayerSpec::new(name) }
+}
+
+fn images() -> Vec<ImageSpec> {
+    let mut images: Vec<ImageSpec> = Vec::new();
+    let mut noise = Noise::new("waste");
+    for number in 0..60_usize {
+        let below = match number {
+            0..6 => Vec::new(),
+            _ => images[usize::try_from(noise.below(number as u64)).unwrap()].layers.clone(),
+        };
+        let own = (0..=noise.below(2)).map(|own| layer(&format!("waste-{number}-{own}")));
+        images.push(ImageSpec {
+            names: vec![format!("localhost/waste/{number}:1")],
+            layers: below.into_iter().chain(own).collect(),
+            label: format!("{number}"),
+        });
+    }
+    images
+}
+
+/// File with an inode of its own in the unpacked layers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct File {
+    inode: u64,
+    bytes: u64,
+}
+
+/// Content of an unpacked layer: what it hides, and what it shows.
+#[derive(Default)]
+struct Unpacked {
+    hides: Vec<(PathBuf, bool)>,
+    shows: BTreeMap<PathBuf, Option<File>>,
+}
+
+impl Unpacked {
+    fn read(diff: &Path) -> Self {
+        let mut unpacked = Self::default();
+        for entry in WalkDir::new(diff).min_depth(1) {
+            let entry = entry.unwrap();
+            let (path, facts) =
+                (entry.path().strip_prefix(diff).unwrap().to_owned(), entry.metadata().unwrap());
+            if facts.is_dir() {
+                let mut value = [0; 4];
+                let mark = rustix::fs::lgetxattr(entry.path(), "trusted.overlay.opaque", &mut value[..]);
+                unpacked.hides.push((path, mark.is_ok_and(|length| value[..length] == *b"y")));
+                continue;
+            }
+            unpacked.hides.push((path.clone(), true));
+            let bytes = facts.len().next_multiple_of(4096);
+            let file = facts.is_file().then_some(File { inode: facts.ino(), bytes });
+            if !facts.file_type().is_char_device() {
+                unpacked.shows.insert(path, file);
+            }
+        }
+        unpacked
+    }
+
+    fn files(&self) -> impl Iterator<Item = File> + '_ {
+        self.shows.values().flatten().copied()
+    }
+}
+
+/// Figures of the slow tool: hidden files of each image by name, those of the store, bytes of equal files.
+struct Honest {
+    images: HashMap<String, (u64, u64)>,
+    store: (u64, u64),
+    equal_bytes: u64,
+}
+
+fn honest(store: &Store) -> Honest {
+    let [layers, records] = ["layers.json", "images.json"].map(|name| -> Vec<Value> {
+        serde_json::from_slice(&std::fs::read(store.record(name)).unwrap()).unwrap()
+    });
+    let diff = |id: &str| store.root().join("overlay").join(id).join("diff");
+    let unpacked: HashMap<_, _> =
+        layers.iter().map(|layer| (text(layer, "/id"), Unpacked::read(&diff(text(layer, "/id"))))).collect();
+    let parents: HashMap<_, _> =
+        layers.iter().map(|layer| (text(layer, "/id"), layer["parent"].as_str())).collect();
+    let (mut images, mut seen) = (HashMap::new(), HashSet::new());
+    for image in &records {
+        let mut chain: Vec<_> =
+            std::iter::successors(image["layer"].as_str(), |layer| parents[layer]).collect();
+        chain.reverse();
+        let mut shown: BTreeMap<PathBuf, Option<File>> = BTreeMap::new();
+        for layer in &chain {
+            let layer = &unpacked[layer];
+            for (path, hides_below) in &layer.hides {
+                shown.retain(|lower, _| {
+                    let is_below = lower != path && lower.starts_with(path);
+                    lower != path && !(is_below && *hides_below)
+                });
+            }
+            shown.extend(layer.shows.clone());
+        }
+        let all: HashSet<File> = chain.iter().flat_map(|layer| unpacked[layer].files()).collect();
+        let shown: HashSet<File> = shown.into_values().flatten().collect();
+        images.insert(texts(image, "/names")[0].clone(), sum(all.difference(&shown)));
+        seen.extend(shown);
+    }
+    let all: HashSet<File> = unpacked.values().flat_map(Unpacked::files).collect();
+    let (mut contents, mut inodes, mut equal_bytes) = (HashSet::new(), HashSet::new(), 0);
+    for layer in &layers {
+        for entry in WalkDir::new(diff(text(layer, "/id"))).into_iter().map(Result::unwrap) {
+            let facts = entry.metadata().unwrap();
+            if facts.is_file()
+                && inodes.insert(facts.ino())
+                && !contents.insert(Sha256::digest(std::fs::read(entry.path()).unwrap()))
+            {
+                equal_bytes += facts.len().next_multiple_of(4096);
+            }
+        }
+    }
+    Honest { images, store: sum(all.difference(&seen)), equal_bytes }
+}
+
+fn sum<'a>(files: impl Iterator<Item = &'a File>) -> (u64, u64) {
+    files.fold((0, 0), |(count, bytes), file| (count + 1, bytes + file.bytes))
+}
+
+fn hidden(row: &Value) -> (u64, u64) {
+    (number(row, "/hidden_files"), number(row, "/hidden_bytes"))
+}
+
+/// Fails unless the hidden files in the document are those of the slow tool.
+fn assert_hidden(document: &Value, honest: &Honest) {
+    assert_eq!(list(document, "/images").len(), honest.images.len());
+    for image in list(document, "/images") {
+        assert_eq!(hidden(image), honest.images[&texts(image, "/names")[0]], "{image:#}");
+    }
+    assert_eq!(hidden(&list(document, "/stores")[0]), honest.store);
+    let layers = list(document, "/layers").iter().map(|layer| number(layer, "/hidden_bytes"));
+    assert_eq!(layers.sum::<u64>(), honest.store.1);
+}
+
+#[test]
+fn waste_agrees_with_a_slow_tool() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::of(Store::of(&dir.path().join("root"), "overlay", &images()));
+    let start = Instant::now();
+    let honest = honest(&node.store);
+    let took = start.elapsed();
+    let run = node.run(&["waste", "--format", "json"]).expect_code(0);
+    let start = Instant::now();
+    tree::du(node.store.root());
+    eprintln!("slow tool {took:?}, waste {:?}, du {:?}", run.took, start.elapsed());
+    let document = node::document(run);
+    assert_hidden(&document, &honest);
+    assert!(honest.store.1 > 0 && honest.images.values().filter(|(_, bytes)| *bytes > 0).count() > 40);
+    let equal = number(&document, "/stores/0/equal_bytes");
+    assert!(equal.abs_diff(honest.equal_bytes) * 100 <= honest.equal_bytes, "{equal} {}", honest.equal_bytes);
+    files_are_those_of_the_layers(&node, &document);
+    damage_is_named_and_walked_layers_agree(&node, &honest);
+}
+
+fn files_are_those_of_the_layers(node: &Node, all: &Value) {
+    let image = &list(all, "/images")[0];
+    let name = &texts(image, "/names")[0];
+    let document = node.json(&["waste", name, "--files", "--all"]);
+    assert_eq!(hidden(&document["images"][0]), hidden(image));
+    let layers = list(&document, "/layers").iter().map(|layer| number(layer, "/hidden_bytes"));
+    assert_eq!(layers.sum::<u64>(), number(image, "/hidden_bytes"));
+    let files = list(&document, "/files");
+    let bytes = files.iter().map(|file| number(file, "/bytes")).sum::<u64>();
+    assert_eq!((files.len() as u64, bytes), hidden(image));
+    for file in files {
+        let diff = node.store.root().join("overlay").join(text(file, "/layer")).join("diff");
+        let length = diff.join(text(file, "/path")).metadata().unwrap().len();
+        assert_eq!(length.next_multiple_of(4096), number(file, "/bytes"), "{file:#}");
+    }
+    let screen = node.run(&["waste", name, "--files"]).expect_code(0).stdout;
+    assert!(screen.contains("HIDDEN BY") && screen.contains("This image does not show"), "{screen}");
+    let bytes = files.iter().filter(|file| text(file, "/how") == "copied").map(|file| number(file, "/bytes"));
+    assert_eq!(bytes.sum::<u64>(), number(image, "/copied_bytes"));
+    node.run(&["waste", "localhost/waste/none:1"]).expect_code(1);
+}
+
+fn damage_is_named_and_walked_layers_agree(node: &Node, honest: &Honest) {
+    let directory = node.store.record("layers.json").parent().unwrap().to_owned();
+    let splits = || {
+        let entries = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.to_str().unwrap().ends_with(".tar-split.gz"))
+    };
+    let damaged = splits().next().unwrap();
+    std::fs::write(&damaged, &std::fs::read(&damaged).unwrap()[..50]).unwrap();
+    let run = node.run(&["waste", "--format", "json"]).expect_code(3);
+    assert!(run.stderr.contains(damaged.to_str().unwrap()), "{run:?}");
+    let document = node::document(run);
+    assert_eq!(
+        (number(&document, "/stores/0/unread_layers"), &document["complete"]),
+        (1, &Value::Bool(false))
+    );
+    splits().for_each(|path| std::fs::remove_file(path).unwrap());
+    let document = node.json(&["waste"]);
+    assert_hidden(&document, honest);
+    assert!(document["stores"][0]["equal_bytes"].is_null());
+}
