@@ -1,4 +1,9 @@
 //! `waste`: bytes of layers that no image or container shows, and files that layers have in common.
+//!
+//! The layers form a forest. They are read in parallel, sixteen at a time, in the order of a walk in depth, and put on a
+//! [`LayerView`] one after the other: each is read once, whatever number of images are on it, and only the names of one chain
+//! and a digest for each file are kept. The figures of an image are the sums over its chain. Layers that nothing reaches
+//! are leaks, which `sweep` reports, and are left out.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,7 +15,7 @@ use serde::Serialize;
 use crate::disk::filesystem;
 use crate::model::text::display::count;
 use crate::model::waste::layer_files::LayerFiles;
-use crate::model::waste::view::{Hidden, HiddenHow, View};
+use crate::model::waste::view::{Hidden, HiddenHow, LayerView};
 use crate::model::{Finding, ImageIx, Inventory, Node, NodeIx, NodeKind, StoreIx};
 use crate::services::error::Error;
 use crate::services::observer::{Audience, Observer};
@@ -21,8 +26,10 @@ use crate::stores::layer_reader::{LayerReader, LayerSource};
 use crate::stores::lookup::{self, Subject};
 use crate::stores::{Measure, Scan};
 
-/// Number of layers that are in memory together: they are read in parallel.
 const BATCH: usize = 16;
+
+/// Maximum length of all tar-splits that `report` reads, for one to two million files: it must not take seconds longer.
+const MOST_PACKED: u64 = 64 << 20;
 
 /// Maximum number of files that are listed, and of different problems that are reported.
 const MOST_FILES: usize = 100_000;
@@ -31,7 +38,6 @@ const MOST_PROBLEMS: usize = 20;
 #[derive(Debug)]
 pub struct Waste {
     pub result: ScanResult,
-    /// The image, if only one was asked for.
     pub image: Option<ImageIx>,
     pub stores: Vec<StoreWaste>,
     pub images: Vec<ImageWaste>,
@@ -55,6 +61,8 @@ pub struct StoreWaste {
     pub layers: usize,
     /// Number of these layers that could not be read; `hidden_bytes` is then a lower bound.
     pub unread_layers: usize,
+    /// Number of these layers without a tar-split, whose directories were walked: their files have no checksums.
+    pub walked_layers: usize,
     /// Bytes of the files in its layers, counted as `hidden_bytes` are.
     pub bytes: u64,
     /// Files that neither an image nor a container shows.
@@ -146,33 +154,50 @@ pub fn waste(
     let mut result = scan::scan_with(request, observer, Purpose::Look, false, options)?;
     let image = image.map(|reference| find_image(&result.scan, reference)).transpose()?;
     let reader = LayerReader::new(&result.scan);
-    let mut comparison = Comparison::new(&result.scan);
+    let mut comparison = LayerComparison::new(&result.scan);
     comparison.run(&reader);
     let inventory = &result.scan.inventory;
     let (images, layers, files) = match image {
         Some(image_ix) => {
             let chain = comparison.chain(image_ix);
             let (hidden, files) = hidden_of(&reader, &comparison, &chain, files);
-            let rows = chain.iter().zip(hidden);
-            let layers = rows.map(|(node_ix, hidden)| LayerWaste { hidden, ..comparison.layer(*node_ix) });
-            (vec![comparison.image(image_ix)], layers.collect(), files)
+            let with_hidden = chain.iter().zip(hidden);
+            let rows =
+                with_hidden.map(|(node_ix, hidden)| LayerWaste { hidden, ..comparison.layer(*node_ix) });
+            (vec![comparison.image(image_ix)], rows.collect(), files)
         }
         None => {
-            let images = (0..inventory.images.len()).map(ImageIx::from);
-            let images = images.filter(|image_ix| !comparison.chain(*image_ix).is_empty());
-            let mut images: Vec<_> = images.map(|image_ix| comparison.image(image_ix)).collect();
-            images.sort_by(|a, b| b.hidden.bytes.cmp(&a.hidden.bytes).then_with(|| a.names.cmp(&b.names)));
-            let layers = comparison.order.iter().filter(|node_ix| !is_written(&inventory[**node_ix]));
-            let layers = layers.map(|node_ix| comparison.layer(*node_ix)).collect();
-            (images, layers, None)
+            let mut rows: Vec<_> = (0..inventory.images.len())
+                .map(ImageIx::from)
+                .filter(|image_ix| !comparison.chain(*image_ix).is_empty())
+                .map(|image_ix| comparison.image(image_ix))
+                .collect();
+            rows.sort_by(|a, b| b.hidden.bytes.cmp(&a.hidden.bytes).then_with(|| a.names.cmp(&b.names)));
+            let read = comparison.order.iter().filter(|node_ix| !is_written(&inventory[**node_ix]));
+            (rows, read.map(|node_ix| comparison.layer(*node_ix)).collect(), None)
         }
     };
-    let stores = (0..inventory.stores.len()).map(StoreIx::from);
-    let stores: Vec<_> = stores.filter_map(|store_ix| comparison.store(store_ix)).collect();
+    let stores = comparison.stores();
     let findings = comparison.findings(&stores);
     observer.findings(Audience::Usual, &findings);
     result.scan.inventory.findings.extend(findings);
     Ok(Waste { result, image, stores, images, layers, files })
+}
+
+/// Returns the stores in which hidden or equal files take more than 1 % of the filesystem. Reads only tar-splits, and
+/// none if they are long.
+pub(super) fn noticeable(scan: &Scan) -> Vec<StoreWaste> {
+    let reader = LayerReader::new(scan).without_walks();
+    let mut comparison = LayerComparison::new(scan);
+    let packed: u64 = comparison.order.par_iter().map(|node_ix| reader.packed_bytes(*node_ix)).sum();
+    if packed > MOST_PACKED {
+        return Vec::new();
+    }
+    comparison.run(&reader);
+    let mut stores = comparison.stores();
+    stores
+        .retain(|store| store.hidden.bytes.max(store.equal_bytes.unwrap_or(0)) > store.capacity_bytes / 100);
+    stores
 }
 
 fn find_image(scan: &Scan, reference: &str) -> Result<ImageIx, Error> {
@@ -195,7 +220,6 @@ fn is_written(node: &Node) -> bool {
     node.layer.as_ref().is_some_and(|layer| layer.read_write)
 }
 
-/// Figures of a layer, and their sums over its chain.
 #[derive(Clone, Copy, Debug)]
 struct LayerFigures {
     source: LayerSource,
@@ -215,8 +239,8 @@ struct ChainFigures {
     equal_bytes: Option<u64>,
 }
 
-/// Comparison of all layers that an image or container reaches.
-struct Comparison<'a> {
+/// LayerComparison of all layers that an image or container reaches.
+struct LayerComparison<'a> {
     inventory: &'a Inventory,
     parents: Vec<Option<NodeIx>>,
     /// By node: number of images and containers on it or on layers above it.
@@ -228,7 +252,7 @@ struct Comparison<'a> {
     is_exhausted: bool,
 }
 
-impl<'a> Comparison<'a> {
+impl<'a> LayerComparison<'a> {
     fn new(scan: &'a Scan) -> Self {
         let inventory = &scan.inventory;
         let nodes = inventory.nodes.len();
@@ -260,7 +284,7 @@ impl<'a> Comparison<'a> {
 
     fn run(&mut self, reader: &LayerReader<'_>) {
         let order = std::mem::take(&mut self.order);
-        let mut view = View::default();
+        let mut view = LayerView::default();
         let mut entered: Vec<NodeIx> = Vec::new();
         let mut contents = Contents::default();
         for batch in order.chunks(BATCH) {
@@ -272,8 +296,9 @@ impl<'a> Comparison<'a> {
                 })
                 .collect();
             for (node_ix, read) in batch.iter().zip(read) {
-                let below = self.parents[node_ix.get()].and_then(|parent| self.figures.get(&parent));
-                let below = below.map_or(ChainFigures::EMPTY, |figures| figures.chain);
+                let below = self.parents[node_ix.get()]
+                    .and_then(|parent| self.figures.get(&parent))
+                    .map_or(ChainFigures::EMPTY, |figures| figures.chain);
                 while view.depth() > below.depth {
                     self.leave(&mut view, &mut entered);
                 }
@@ -302,14 +327,13 @@ impl<'a> Comparison<'a> {
         self.order = order;
     }
 
-    fn leave(&mut self, view: &mut View, entered: &mut Vec<NodeIx>) {
+    fn leave(&mut self, view: &mut LayerView, entered: &mut Vec<NodeIx>) {
         let hidden = view.leave();
         if let Some(figures) = entered.pop().and_then(|node_ix| self.figures.get_mut(&node_ix)) {
             figures.hidden = hidden;
         }
     }
 
-    /// Returns the layers of an image, the base first.
     fn chain(&self, image_ix: ImageIx) -> Vec<NodeIx> {
         let mut chain: Vec<_> =
             std::iter::successors(top(self.inventory, image_ix), |node_ix| self.parents[node_ix.get()])
@@ -354,33 +378,43 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Returns the sums of a store; `None` for a store without layers.
-    fn store(&self, store_ix: StoreIx) -> Option<StoreWaste> {
-        let store = &self.inventory[store_ix];
-        let filesystem = &self.inventory[store.filesystem];
-        let mut row = StoreWaste {
-            root: self.root(store_ix),
-            filesystem: filesystem.mount.to_string_lossy().into_owned(),
-            capacity_bytes: filesystem.capacity_bytes,
-            can_deduplicate: filesystem::of(&store.root).is_ok_and(|(_, cost)| cost.reflinks),
-            layers: 0,
-            unread_layers: 0,
-            bytes: 0,
-            hidden: Hidden::default(),
-            equal_bytes: None,
-        };
-        let own = self.order.iter().filter(|node_ix| self.inventory[**node_ix].store == store_ix);
-        for node_ix in own.filter(|node_ix| !is_written(&self.inventory[**node_ix])) {
+    /// Returns the sums of each store with layers.
+    fn stores(&self) -> Vec<StoreWaste> {
+        let mut rows: BTreeMap<StoreIx, StoreWaste> = BTreeMap::new();
+        for node_ix in &self.order {
+            let node = &self.inventory[*node_ix];
+            if is_written(node) {
+                continue;
+            }
+            let row = rows.entry(node.store).or_insert_with(|| self.empty(node.store));
             let figures = &self.figures[node_ix];
             row.layers += 1;
             row.unread_layers += usize::from(figures.source == LayerSource::Unread);
+            row.walked_layers += usize::from(figures.source == LayerSource::Directory);
             row.bytes = row.bytes.saturating_add(figures.bytes);
             row.hidden += figures.hidden;
             if let Some(bytes) = figures.equal_bytes {
                 row.equal_bytes = Some(row.equal_bytes.unwrap_or(0).saturating_add(bytes));
             }
         }
-        (row.layers > 0).then_some(row)
+        rows.into_values().collect()
+    }
+
+    fn empty(&self, store_ix: StoreIx) -> StoreWaste {
+        let store = &self.inventory[store_ix];
+        let filesystem = &self.inventory[store.filesystem];
+        StoreWaste {
+            root: self.root(store_ix),
+            filesystem: filesystem.mount.to_string_lossy().into_owned(),
+            capacity_bytes: filesystem.capacity_bytes,
+            can_deduplicate: filesystem::of(&store.root).is_ok_and(|(_, cost)| cost.reflinks),
+            layers: 0,
+            unread_layers: 0,
+            walked_layers: 0,
+            bytes: 0,
+            hidden: Hidden::default(),
+            equal_bytes: None,
+        }
     }
 
     fn findings(&self, stores: &[StoreWaste]) -> Vec<Finding> {
@@ -396,13 +430,8 @@ impl<'a> Comparison<'a> {
             findings.push(Finding::incomplete(&self.inventory[*store_ix].root, message));
         }
         for store in stores.iter().filter(|store| store.equal_bytes.is_some()) {
-            let walked = self.order.iter().filter(|node_ix| {
-                self.figures[*node_ix].source == LayerSource::Directory
-                    && self.root(self.inventory[**node_ix].store) == store.root
-            });
-            let walked = walked.count();
-            if walked > 0 {
-                let layers = count(walked, "layer has", "layers have");
+            if store.walked_layers > 0 {
+                let layers = count(store.walked_layers, "layer has", "layers have");
                 let message = format!("{layers} no tar-split: files that equal theirs are unknown");
                 findings.push(Finding::incomplete(&store.root, message));
             }
@@ -424,13 +453,13 @@ impl ChainFigures {
         equal_bytes: Some(0),
     };
 
-    /// Adds a layer on top.
     fn with(mut self, is_complete: bool, bytes: u64, hides: Hidden, equal_bytes: Option<u64>) -> Self {
         self.depth += 1;
         self.is_complete &= is_complete;
         self.bytes = self.bytes.saturating_add(bytes);
         self.hidden += hides;
-        self.equal_bytes = self.equal_bytes.zip(equal_bytes).map(|(below, own)| below.saturating_add(own));
+        self.equal_bytes =
+            self.equal_bytes.zip(equal_bytes).map(|(below, layer)| below.saturating_add(layer));
         self
     }
 }
@@ -439,14 +468,12 @@ fn recorded_parent(node: &Node) -> Option<&str> {
     node.layer.as_ref()?.parent.as_deref()
 }
 
-/// Returns the layer below a layer.
 fn parent(inventory: &Inventory, node: &Node) -> Option<NodeIx> {
     let recorded = recorded_parent(node)?;
     let mut needs = node.needs.iter().copied();
     needs.find(|need| is_stacked(&inventory[*need]) && inventory[*need].id == recorded)
 }
 
-/// Returns the top layer of an image.
 fn top(inventory: &Inventory, image_ix: ImageIx) -> Option<NodeIx> {
     let image = &inventory[image_ix];
     let mut holds = image.holds.iter().copied().filter(|node_ix| is_stacked(&inventory[*node_ix]));
@@ -454,7 +481,7 @@ fn top(inventory: &Inventory, image_ix: ImageIx) -> Option<NodeIx> {
     holds.find(|node_ix| inventory[*node_ix].id == top.as_str())
 }
 
-/// Returns the layers on which an image, a container or a user in another store stands.
+/// Returns the layers that an image, a container or a user in another store is directly on.
 fn tops(inventory: &Inventory) -> impl Iterator<Item = NodeIx> + '_ {
     let images = inventory.images.iter().map(|image| &image.holds);
     let containers = inventory.containers.iter().map(|container| &container.holds);
@@ -488,14 +515,13 @@ fn equal_bytes(
 /// Returns for each layer of a chain its files that the top does not show, and the largest of these files.
 fn hidden_of(
     reader: &LayerReader<'_>,
-    comparison: &Comparison<'_>,
+    comparison: &LayerComparison<'_>,
     chain: &[NodeIx],
     most: Option<usize>,
 ) -> (Vec<Hidden>, Option<HiddenFiles>) {
     let inventory = comparison.inventory;
-    let mut view = View::default();
+    let mut view = LayerView::default();
     for node_ix in chain {
-        // What cannot be read was reported.
         let read = reader.read(*node_ix, HashSet::new());
         view.enter(&read.map_or_else(|_| reader.empty(), |(_, files)| files), 1);
     }

@@ -1,5 +1,6 @@
 //! Reads names and sizes of the files in a layer: from its tar-split, or from its directory.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -25,7 +26,6 @@ names! {
         TarSplit = "tar-split",
         /// Its directory: allocated bytes, and no checksums.
         Directory = "directory",
-        /// It was not read.
         Unread = "unread",
     }
 }
@@ -33,12 +33,12 @@ names! {
 /// Attributes with which overlayfs, as root and for a user, marks a directory that hides those of lower layers.
 const OPAQUE: [&str; 2] = ["trusted.overlay.opaque", "user.overlay.opaque"];
 
-/// Reader of the layers of a scan.
 #[derive(Debug)]
 pub struct LayerReader<'a> {
     scan: &'a Scan,
     seed: PathSeed,
     stores: Vec<StoreAccess<'a>>,
+    walks: bool,
 }
 
 #[derive(Debug)]
@@ -52,8 +52,8 @@ struct StoreAccess<'a> {
 impl<'a> LayerReader<'a> {
     #[must_use]
     pub fn new(scan: &'a Scan) -> Self {
-        let stores = (0..scan.inventory.stores.len()).map(StoreIx::from);
-        let stores = stores.map(|store_ix| {
+        let stores = (0..scan.inventory.stores.len()).map(|position| {
+            let store_ix = StoreIx::from(position);
             let places = scan.editable[store_ix.get()].as_ref();
             let areas = scan.areas[store_ix.get()].iter().map(PathBuf::as_path);
             let within = places.map_or_else(|| Within::at(areas), StorePlaces::within);
@@ -62,10 +62,35 @@ impl<'a> LayerReader<'a> {
                 .and_then(|root| Ok(rustix::fs::fstatvfs(root)?.f_frsize));
             StoreAccess { within, places, block: block.unwrap_or(0).max(512) }
         });
-        Self { scan, seed: PathSeed::default(), stores: stores.collect() }
+        Self { scan, seed: PathSeed::default(), stores: stores.collect(), walks: true }
     }
 
-    /// Returns a layer without files.
+    /// Returns a reader of tar-splits alone: layers without one count as unread.
+    #[must_use]
+    pub fn without_walks(self) -> Self {
+        Self { walks: false, ..self }
+    }
+
+    /// Returns the length of a layer's tar-split; 0 without one.
+    #[must_use]
+    pub fn packed_bytes(&self, node: NodeIx) -> u64 {
+        let packed = self.tar_split(&self.scan.inventory[node]);
+        packed.ok().flatten().and_then(|(_, file)| file.metadata().ok()).map_or(0, |facts| facts.len())
+    }
+
+    fn tar_split(&self, node: &Node) -> io::Result<Option<(PathBuf, File)>> {
+        let store = &self.stores[node.store.get()];
+        let Some(places) = store.places.filter(|_| is_id(&node.id)) else { return Ok(None) };
+        for area in places.areas() {
+            let name = format!("{}.tar-split.gz", node.id);
+            let path = places.records_dir(area, RecordKind::Layers).join(name);
+            if let Some(packed) = if_present(store.within.open_file(&path))? {
+                return Ok(Some((path, packed)));
+            }
+        }
+        Ok(None)
+    }
+
     #[must_use]
     pub fn empty(&self) -> LayerFiles {
         LayerFiles::new(&self.seed, HashSet::new())
@@ -81,21 +106,15 @@ impl<'a> LayerReader<'a> {
         let store = &self.stores[node.store.get()];
         let mut files = LayerFiles::new(&self.seed, wanted);
         let directory = directory_of(node, &self.scan.inventory[node.store].driver)?;
-        if let Some(places) = store.places
-            && is_id(&node.id)
-        {
-            for area in places.areas() {
-                let name = format!("{}.tar-split.gz", node.id);
-                let path = places.records_dir(area, RecordKind::Layers).join(name);
-                if let Some(packed) = if_present(store.within.open_file(&path))? {
-                    tar_split::read(packed, store.block, &places.allowance, &mut files).map_err(|error| {
-                        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-                    })?;
-                    return Ok((LayerSource::TarSplit, files));
-                }
-            }
-        }
         let allowance = store.places.map(|places| places.allowance.clone()).unwrap_or_default();
+        if let Some((path, packed)) = self.tar_split(node)? {
+            tar_split::read(packed, store.block, &allowance, &mut files)
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+            return Ok((LayerSource::TarSplit, files));
+        }
+        if !self.walks {
+            return Err(unsupported("it has no tar-split"));
+        }
         walk(&store.within.directory(&directory)?, &allowance, &mut files)?;
         Ok((LayerSource::Directory, files))
     }
@@ -119,7 +138,6 @@ fn unsupported(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, why.to_owned())
 }
 
-/// Adds everything below a directory, except mounts.
 fn walk(top: &OwnedFd, allowance: &Allowance, files: &mut LayerFiles) -> io::Result<()> {
     let mut links: HashMap<(u64, u64), PathBuf> = HashMap::new();
     let mut error = None;

@@ -12,19 +12,28 @@ use sha2::{Digest, Sha256};
 use walkdir::WalkDir;
 
 use crate::support;
-use support::archive::{ImageSpec, LayerSpec, Noise, TarEntry};
+use support::archive::{self, ImageSpec, LayerSpec, Noise, TarEntry};
+use support::containerd::{self, Collection, Rig};
 use support::node::{self, Node};
-use support::program::{list, number, text, texts};
+use support::program::{self, list, number, text, texts};
 use support::store::{self, Store};
 use support::tree;
 
 /// Returns a layer with names that other layers have too. Nothing in it is below a file.
-fn layer(name: &str) -> LayerSpec {
+///
+/// containerd 1.6 and later cannot unpack a directory two levels above a file that a lower layer has in its place: if
+/// `is_plain`, all files are at the same depth.
+fn layer(name: &str, is_plain: bool) -> LayerSpec {
     let mut noise = Noise::new(name);
     let (mut entries, mut whiteouts, mut taken) = (Vec::new(), Vec::new(), BTreeSet::new());
     let mut first = None;
     for _ in 0..20 + noise.below(30) {
-        let depth = 1 + noise.below(3);
+        let kind = noise.below(10);
+        let depth = match kind {
+            _ if !is_plain => 1 + noise.below(3),
+            1 | 2 => 2,
+            _ => 3,
+        };
         let names: Vec<_> = (0..depth)
             .map(|level| format!("{}{}", ["a", "b", "c"][level as usize], noise.below(5)))
             .collect();
@@ -36,7 +45,7 @@ fn layer(name: &str) -> LayerSpec {
             continue;
         }
         taken.insert(path.clone());
-        match (noise.below(10), &first) {
+        match (kind, &first) {
             (0, _) => whiteouts.push(path),
             (1, _) => {
                 entries.push(TarEntry::Directory(path.clone()));
@@ -59,18 +68,19 @@ fn layer(name: &str) -> LayerSpec {
     LayerSpec { entries, whiteouts, younger: support::slot(), ..LayerSpec::new(name) }
 }
 
-fn images() -> Vec<ImageSpec> {
+fn images(number: usize, is_plain: bool) -> Vec<ImageSpec> {
     let mut images: Vec<ImageSpec> = Vec::new();
     let mut noise = Noise::new("waste");
-    for number in 0..60_usize {
+    for number in 0..number {
         let below = match number {
             0..6 => Vec::new(),
             _ => images[usize::try_from(noise.below(number as u64)).unwrap()].layers.clone(),
         };
-        let own = (0..=noise.below(2)).map(|own| layer(&format!("waste-{number}-{own}")));
+        let layers =
+            (0..=noise.below(2)).map(|layer_no| layer(&format!("waste-{number}-{layer_no}"), is_plain));
         images.push(ImageSpec {
             names: vec![format!("localhost/waste/{number}:1")],
-            layers: below.into_iter().chain(own).collect(),
+            layers: below.into_iter().chain(layers).collect(),
             label: format!("{number}"),
         });
     }
@@ -197,7 +207,7 @@ fn waste_agrees_with_a_slow_tool() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let node = Node::of(Store::of(&dir.path().join("root"), "overlay", &images()));
+    let node = Node::of(Store::of(&dir.path().join("root"), "overlay", &images(60, false)));
     let start = Instant::now();
     let honest = honest(&node.store);
     let took = start.elapsed();
@@ -212,6 +222,34 @@ fn waste_agrees_with_a_slow_tool() {
     assert!(equal.abs_diff(honest.equal_bytes) * 100 <= honest.equal_bytes, "{equal} {}", honest.equal_bytes);
     files_are_those_of_the_layers(&node, &document);
     damage_is_named_and_walked_layers_agree(&node, &honest);
+}
+
+/// The same images in containerd, below a sysroot: walked directories instead of tar-splits.
+#[test]
+fn containerd_hides_what_podman_hides() {
+    if !store::require_tools() || !containerd::require_rig() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let images = images(20, true);
+    let node = Node::of(Store::of(&dir.path().join("podman"), "overlay", &images));
+    let rig = Rig::start(&dir.path().join("sysroot/var/lib/containerd"), Collection::OnRequest);
+    archive::write(&rig.scratch().join("waste.tar"), &images).unwrap();
+    rig.shell("C images import \"$RC/waste.tar\" >/dev/null");
+    rig.stop();
+    let sysroot = dir.path().join("sysroot");
+    let args = ["waste", "--format", "json", "--sysroot", sysroot.to_str().unwrap()];
+    let document = node::document(program::layersweep(args).expect_code(0));
+    let podman = node.json(&["waste"]);
+    assert_eq!(list(&document, "/images").len(), images.len());
+    for image in list(&document, "/images") {
+        let same = node::image(&podman, &texts(image, "/names")[0]);
+        assert_eq!(hidden(image), hidden(same), "{image:#}");
+    }
+    assert_eq!(hidden(&document["stores"][0]), hidden(&podman["stores"][0]));
+    assert!(document["stores"][0]["equal_bytes"].is_null());
+    let sources: HashSet<_> = list(&document, "/layers").iter().map(|layer| text(layer, "/source")).collect();
+    assert_eq!(sources, HashSet::from(["directory"]));
 }
 
 fn files_are_those_of_the_layers(node: &Node, all: &Value) {

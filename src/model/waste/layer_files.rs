@@ -14,7 +14,6 @@ use hashbrown::{HashMap, HashSet};
 #[derive(Clone, Debug, Default)]
 pub struct PathSeed(RandomState);
 
-/// Digest of the path of a layer's top directory.
 const TOP: u64 = 0;
 
 impl PathSeed {
@@ -32,7 +31,6 @@ pub struct FileFacts {
     pub apparent_bytes: u64,
     /// Allocated bytes, or the length rounded up to blocks if only that is known.
     pub bytes: u64,
-    /// Checksum of the content; `None` if it is unknown.
     pub checksum: Option<u64>,
 }
 
@@ -45,7 +43,6 @@ impl FileFacts {
     }
 }
 
-/// Content that a layer has under a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// An opaque directory hides everything that lower layers have in it.
@@ -57,7 +54,6 @@ pub enum Content {
     Link(usize),
     /// A symlink or device. It hides what lower layers have under the name, and takes no blocks.
     Other,
-    /// Hides what lower layers have under the name.
     Whiteout,
 }
 
@@ -68,7 +64,7 @@ impl Content {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct LayerEntry {
     pub(super) path: u64,
     /// Position of its directory, which precedes it.
     pub(super) directory: usize,
@@ -78,11 +74,10 @@ pub(super) struct Entry {
 /// Content of a layer. The first entry is its top directory.
 #[derive(Clone, Debug)]
 pub struct LayerFiles {
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<LayerEntry>,
     positions: HashMap<u64, usize>,
     seed: PathSeed,
     wanted: HashSet<u64>,
-    /// Texts of the wanted paths.
     pub texts: HashMap<u64, Vec<u8>>,
 }
 
@@ -90,7 +85,7 @@ impl LayerFiles {
     /// Creates a layer without files. It stores the texts of the paths with these digests.
     #[must_use]
     pub fn new(seed: &PathSeed, wanted: HashSet<u64>) -> Self {
-        let top = Entry { path: TOP, directory: 0, content: Content::Directory { is_opaque: false } };
+        let top = LayerEntry { path: TOP, directory: 0, content: Content::Directory { is_opaque: false } };
         Self {
             entries: vec![top],
             positions: HashMap::from_iter([(TOP, 0)]),
@@ -164,7 +159,7 @@ impl LayerFiles {
         let next = self.entries.len();
         let position = *self.positions.entry(path).or_insert(next);
         if position == next {
-            self.entries.push(Entry { path, directory, content });
+            self.entries.push(LayerEntry { path, directory, content });
         } else if !(content.is_directory() && self.entries[position].content.is_directory())
             && content != Content::Link(position)
         {
@@ -173,7 +168,6 @@ impl LayerFiles {
         position
     }
 
-    /// Returns the facts of a file or of the file that a link names.
     pub(super) fn facts(&self, content: Content) -> Option<FileFacts> {
         match content {
             Content::File(facts) => Some(facts),

@@ -1,7 +1,7 @@
 //! Layers stacked as overlayfs stacks them.
 //!
-//! The layers of a store form a forest. The view is walked over it in depth: [`View::enter`] puts a layer on top of its
-//! parent, [`View::leave`] takes it off again and restores what it hid. So each layer is read once, whatever number of
+//! The layers of a store form a forest. The view is walked over it in depth: [`LayerView::enter`] puts a layer on top of its
+//! parent, [`LayerView::leave`] takes it off again and restores what it hid. So each layer is read once, whatever number of
 //! images share it, and only the names of one chain are in memory.
 //!
 //! A file is counted as hidden by the layer that hides its last name. Layers below one another hide it only once, so the
@@ -16,11 +16,11 @@ use std::ops::AddAssign;
 use hashbrown::HashMap;
 use serde::Serialize;
 
-use super::layer_files::{Content, Entry, FileFacts, LayerFiles};
+use super::layer_files::{Content, FileFacts, LayerEntry, LayerFiles};
 use crate::model::text::names::names;
 
 names! {
-    /// How a file was hidden.
+    /// Cause for which a file is hidden.
     HiddenHow {
         /// By a file, symlink or device with other content.
         Overwritten = "overwritten",
@@ -72,7 +72,6 @@ impl AddAssign for Hidden {
 /// File that an upper layer hides. Layers are numbered from the base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HiddenFile {
-    /// Digest of its path.
     pub path: u64,
     pub bytes: u64,
     pub layer: usize,
@@ -80,7 +79,6 @@ pub struct HiddenFile {
     pub how: HiddenHow,
 }
 
-/// Position of no name and no file.
 const NONE: usize = usize::MAX;
 
 /// Name in the view. The names in a directory are a list through `next`, the newest first.
@@ -90,7 +88,6 @@ struct Name {
     directory: usize,
     first: usize,
     next: usize,
-    /// Position of its file; `NONE` for other content.
     file: usize,
     is_directory: bool,
 }
@@ -119,7 +116,7 @@ const MOST_STEPS: u64 = 1 << 28;
 
 /// Names of a chain of layers, the visible ones by path.
 #[derive(Clone, Debug)]
-pub struct View {
+pub struct LayerView {
     names: Vec<Name>,
     visible: HashMap<u64, usize>,
     files: Vec<ViewFile>,
@@ -127,7 +124,7 @@ pub struct View {
     steps_left: u64,
 }
 
-impl Default for View {
+impl Default for LayerView {
     fn default() -> Self {
         let top = Name { path: 0, directory: NONE, first: NONE, next: NONE, file: NONE, is_directory: true };
         Self {
@@ -140,8 +137,7 @@ impl Default for View {
     }
 }
 
-impl View {
-    /// Returns the number of layers.
+impl LayerView {
     #[must_use]
     pub fn depth(&self) -> usize {
         self.entered.len()
@@ -159,7 +155,7 @@ impl View {
         self.entered.push(Entered { viewers, first_name, first_file, hidden: Vec::new() });
         let mut hides = Hidden::default();
         // Directories come last: a file in an opaque directory that the layer has itself was not deleted.
-        let (directories, others): (Vec<&Entry>, Vec<&Entry>) =
+        let (directories, others): (Vec<&LayerEntry>, Vec<&LayerEntry>) =
             layer.entries.iter().partition(|entry| entry.content.is_directory());
         for entry in others.into_iter().chain(directories) {
             let Some(name) = self.visible.get(&entry.path).copied() else { continue };
@@ -253,10 +249,8 @@ impl View {
         }
     }
 
-    /// Adds the names of the top layer.
     fn add(&mut self, layer: &LayerFiles) {
         let depth = self.entered.len() - 1;
-        // Position in the view of each entry.
         let mut added = vec![NONE; layer.entries.len()];
         added[0] = 0;
         let mut links = Vec::new();

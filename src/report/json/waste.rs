@@ -31,7 +31,6 @@ pub struct WasteDoc {
     pub warnings: Vec<Finding>,
 }
 
-/// Builds the document of `waste`.
 pub fn waste(waste: &Waste) -> WasteDoc {
     let scan = &waste.result.scan;
     WasteDoc {

@@ -98,23 +98,30 @@ fn of_image(image: &ImageWaste, omitted: Option<usize>) -> String {
 
 fn of_store(store: &StoreWaste) -> String {
     let layers = count(store.layers, "layer", "layers");
-    let at_least = if store.unread_layers > 0 { "at least " } else { "" };
-    let mut text = format!(
-        "{}: no image and no container shows {at_least}{} of {} in {layers}{}: a rebuild of the images without these \
-         files saves them.",
-        safe(&store.root),
-        bytes(store.hidden.bytes),
-        bytes(store.bytes),
-        share(store.hidden.bytes, store),
-    );
+    let mut text = match (store.hidden.bytes, store.unread_layers) {
+        (0, 0) => format!(
+            "{}: images and containers show all files in {layers} ({}).",
+            safe(&store.root),
+            bytes(store.bytes)
+        ),
+        (hidden, unread) => format!(
+            "{}: no image and no container shows {}{} of {} in {layers}{}. A rebuild of the images without these files \
+             saves them.",
+            safe(&store.root),
+            if unread > 0 { "at least " } else { "" },
+            bytes(hidden),
+            bytes(store.bytes),
+            share(hidden, store),
+        ),
+    };
     match store.equal_bytes {
         None => text.push_str(" Its layers have no checksums: equal files are unknown."),
         Some(0) => {}
         Some(equal) => {
             let remedy = if store.can_deduplicate {
-                "deduplication, unless it was done already, or a common base saves them"
+                "deduplication (unless it was done already), a common base or a rebuild saves them"
             } else {
-                "a common base saves them; this filesystem cannot share blocks between files"
+                "a common base or a rebuild saves them; this filesystem cannot share blocks between files"
             };
             text.push_str(&format!(
                 " {}{} are further copies of equal files: {remedy}.",

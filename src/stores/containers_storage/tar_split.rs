@@ -23,18 +23,16 @@ const MOST_LINE: u64 = 4 << 20;
 /// Maximum unpacked length: a layer of two million files has about 3 GiB.
 const MOST_UNPACKED: u64 = 4 << 30;
 
-/// Maximum number of names of a layer, with implied directories.
 pub(in crate::stores) const MOST_NAMES: usize = 4 << 20;
 
 /// Unpacked bytes for each unit of the allowance for other users' stores: the text of a file takes 24 times the memory of
 /// its name.
 const TEXT_PER_WEIGHT: u64 = 16;
 
-/// Length of a block of a tar.
 const TAR_BLOCK: u64 = 512;
 
 #[derive(Deserialize)]
-struct Line<'a> {
+struct SplitLine<'a> {
     #[serde(rename = "type")]
     kind: u8,
     #[serde(borrow, default)]
@@ -70,7 +68,7 @@ pub(in crate::stores) fn read(
             return Err(too_large());
         }
         allowance.charge(length.div_ceil(TEXT_PER_WEIGHT))?;
-        let Line { kind, name, name_raw, size, payload } = serde_json::from_slice(&line)?;
+        let SplitLine { kind, name, name_raw, size, payload } = serde_json::from_slice(&line)?;
         match kind {
             1 => {
                 let raw = name_raw.map(|raw| STANDARD.decode(raw)).transpose().map_err(invalid)?;

@@ -36,7 +36,7 @@ fn upper_layers_hide_by_overlay_rules() {
         ],
     );
     let hides = |paths: &[(&str, Content)]| {
-        let mut view = View::default();
+        let mut view = LayerView::default();
         view.enter(&base, 1);
         let hides = view.enter(&layer(&seed, paths), 1);
         assert_eq!(view.hidden().map(|file| file.bytes).sum::<u64>(), hides.bytes);
@@ -66,7 +66,7 @@ fn file_is_hidden_with_its_last_link() {
     base.add_link(b"y", b"x");
     base.add_link(b"missing", b"none");
     assert_eq!(base.files().count(), 2);
-    let mut view = View::default();
+    let mut view = LayerView::default();
     view.enter(&base, 3);
     let first = layer(&seed, &[(".wh.x", Content::Other)]);
     let second = layer(&seed, &[(".wh.y", Content::Other)]);
@@ -85,7 +85,7 @@ fn store_counts_what_no_viewer_shows() {
     let base = layer(&seed, &[("x", file(7)), ("y", file(1))]);
     let deletes = layer(&seed, &[(".wh.x", Content::Other)]);
     for (viewers, unseen) in [(2, 7), (3, 0)] {
-        let mut view = View::default();
+        let mut view = LayerView::default();
         view.enter(&base, viewers);
         for _ in 0..2 {
             assert_eq!(view.enter(&deletes, 1).bytes, 7);
@@ -107,24 +107,24 @@ proptest! {
         layers in prop::collection::vec(prop::collection::vec((path(), 0..4_u8), 0..12), 1..6)
     ) {
         let seed = PathSeed::default();
-        let mut view = View::default();
+        let mut view = LayerView::default();
         let mut shown: BTreeMap<String, (bool, u64)> = BTreeMap::new();
         let (mut all, mut hidden) = (0, 0);
         for (number, paths) in layers.iter().enumerate() {
             // Without conflicts in a layer: the first kind of a path holds, and nothing is below a file.
-            let mut own: BTreeMap<String, u8> = BTreeMap::new();
+            let mut kinds: BTreeMap<String, u8> = BTreeMap::new();
             for (path, kind) in paths {
                 let is_below = |above: &String| path.starts_with(&format!("{above}/"));
-                let conflicts = own.iter().any(|(other, of_other)| {
+                let conflicts = kinds.iter().any(|(other, of_other)| {
                     other == path || is_below(other) && *of_other != 2 || other.starts_with(&format!("{path}/"))
                 });
                 if !conflicts {
-                    own.insert(path.clone(), *kind);
+                    kinds.insert(path.clone(), *kind);
                 }
             }
             let mut upper = LayerFiles::new(&seed, HashSet::new());
             let mut below = shown.clone();
-            for (path, kind) in &own {
+            for (path, kind) in &kinds {
                 let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
                 match kind {
                     0 => upper.add(path.as_bytes(), file(number as u64 + 1)),
@@ -141,7 +141,7 @@ proptest! {
                 });
             }
             view.enter(&upper, 1);
-            for (path, kind) in own {
+            for (path, kind) in kinds {
                 let (is_file, bytes) = (kind == 0, if kind == 0 { number as u64 + 1 } else { 0 });
                 all += bytes;
                 for (position, _) in path.match_indices('/') {

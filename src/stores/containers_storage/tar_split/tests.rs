@@ -11,7 +11,7 @@ use tar::{Builder, Header};
 
 use super::*;
 use crate::model::waste::layer_files::PathSeed;
-use crate::model::waste::view::{Hidden, HiddenHow, View};
+use crate::model::waste::view::{Hidden, HiddenHow, LayerView};
 
 /// Writes a tar-split as the library does: the bytes before each file, then the file.
 #[derive(Default)]
@@ -90,7 +90,7 @@ fn headers_tell_links_and_directories_from_files() {
     let base = read_into(&base.packed(), &seed).unwrap();
     let sizes: Vec<_> = base.files().map(|file| (file.apparent_bytes, file.bytes)).collect();
     assert_eq!(sizes, [(7, 4096), (5000, 8192), (0, 0), (4, 4096)]);
-    let mut view = View::default();
+    let mut view = LayerView::default();
     view.enter(&base, 1);
     let mut expected = Hidden::default();
     expected.add(8192, HiddenHow::Deleted);
