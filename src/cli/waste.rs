@@ -6,6 +6,7 @@ use crate::cli::input::args::{Format, WasteArgs};
 use crate::cli::screen::output;
 use crate::report::{json, text};
 use crate::services::error::{Error, Exit};
+use crate::services::observer::Observer as _;
 
 /// Number of files that are listed without `--all`.
 const LISTED: usize = 50;
@@ -17,6 +18,8 @@ pub(super) fn run(global: &Global, args: &WasteArgs) -> Result<Exit, Error> {
     let document = json::waste(&found);
     if global.quiet && global.format == Format::Table {
         output::ids(document.images.iter().map(|image| image.id.as_str()))?;
+    } else if document.images.is_empty() && global.format == Format::Table {
+        global.note("no image has layers");
     } else {
         output::result(global.format, &document, text::waste)?;
     }

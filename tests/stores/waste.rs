@@ -14,10 +14,13 @@ use walkdir::WalkDir;
 use crate::support;
 use support::archive::{self, ImageSpec, LayerSpec, Noise, TarEntry};
 use support::containerd::{self, Collection, Rig};
+use support::loopfs::{Fs, LoopFs, MIB};
 use support::node::{self, Node};
 use support::program::{self, list, number, text, texts};
 use support::store::{self, Store};
 use support::tree;
+
+const ESCAPE: &str = "\u{1b}[2J";
 
 /// Returns a layer with names that other layers have too. Nothing in it is below a file.
 ///
@@ -63,6 +66,9 @@ fn layer(name: &str, is_plain: bool) -> LayerSpec {
             }
         }
     }
+    // The largest file, which each layer overwrites, with a name that would clear a terminal.
+    let length = 30_000 + noise.below(4096);
+    entries.push(TarEntry::File(ESCAPE.into(), noise.bytes(length)));
     // Links follow their file; whiteouts precede what is in their directory.
     entries.sort_by_key(|entry| matches!(entry, TarEntry::Link(..)));
     LayerSpec { entries, whiteouts, younger: support::slot(), ..LayerSpec::new(name) }
@@ -224,6 +230,20 @@ fn waste_agrees_with_a_slow_tool() {
     damage_is_named_and_walked_layers_agree(&node, &honest);
 }
 
+#[test]
+fn report_names_stores_with_waste() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let loopfs = LoopFs::new(Fs::Ext4, 64 * MIB);
+    let node = Node::of(Store::of(&loopfs.path().join("root"), "overlay", &images(40, false)));
+    let waste = node.json(&["waste"]);
+    let report = node.json(&["report"]);
+    assert_eq!(report["waste"], waste["stores"]);
+    let screen = node.run(&["report"]).expect_code(0).stdout;
+    assert!(screen.contains("of further copies of equal files"), "{screen}");
+}
+
 /// The same images in containerd, below a sysroot: walked directories instead of tar-splits.
 #[test]
 fn containerd_hides_what_podman_hides() {
@@ -269,6 +289,8 @@ fn files_are_those_of_the_layers(node: &Node, all: &Value) {
     }
     let screen = node.run(&["waste", name, "--files"]).expect_code(0).stdout;
     assert!(screen.contains("HIDDEN BY") && screen.contains("This image does not show"), "{screen}");
+    assert!(screen.contains("\\u{1b}[2J") && !screen.contains('\u{1b}'), "{screen}");
+    assert!(files.iter().any(|file| text(file, "/path") == ESCAPE));
     let bytes = files.iter().filter(|file| text(file, "/how") == "copied").map(|file| number(file, "/bytes"));
     assert_eq!(bytes.sum::<u64>(), number(image, "/copied_bytes"));
     node.run(&["waste", "localhost/waste/none:1"]).expect_code(1);

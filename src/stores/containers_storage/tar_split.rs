@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tar::EntryType;
 
 use crate::model::waste::layer_files::{Content, FileFacts, LayerFiles};
-use crate::sys::allowance::Allowance;
+use crate::sys::allowance::{self, Allowance};
 
 /// Maximum length of a line. The library writes padding in lines of 1.4 MiB.
 const MOST_LINE: u64 = 4 << 20;
@@ -23,10 +23,12 @@ const MOST_LINE: u64 = 4 << 20;
 /// Maximum unpacked length: a layer of two million files has about 3 GiB.
 const MOST_UNPACKED: u64 = 4 << 30;
 
+/// `PATH_MAX`: the library cannot unpack a longer path.
+const MOST_PATH: usize = 4096;
+
 pub(in crate::stores) const MOST_NAMES: usize = 4 << 20;
 
-/// Unpacked bytes for each unit of the allowance for other users' stores: the text of a file takes 24 times the memory of
-/// its name.
+/// Unpacked bytes for each unit of the allowance for other users' stores, which also pays for each name.
 const TEXT_PER_WEIGHT: u64 = 16;
 
 const TAR_BLOCK: u64 = 512;
@@ -68,11 +70,15 @@ pub(in crate::stores) fn read(
             return Err(too_large());
         }
         allowance.charge(length.div_ceil(TEXT_PER_WEIGHT))?;
+        let names = files.names();
         let SplitLine { kind, name, name_raw, size, payload } = serde_json::from_slice(&line)?;
         match kind {
             1 => {
                 let raw = name_raw.map(|raw| STANDARD.decode(raw)).transpose().map_err(invalid)?;
                 let path = raw.as_deref().unwrap_or(name.as_bytes());
+                if path.len() > MOST_PATH {
+                    return Err(too_large());
+                }
                 let checksum = payload.and_then(checksum);
                 let bytes = size.checked_next_multiple_of(block).unwrap_or(size);
                 let facts = FileFacts { apparent_bytes: size, bytes, checksum };
@@ -84,6 +90,7 @@ pub(in crate::stores) fn read(
                 if files.names() > MOST_NAMES {
                     return Err(too_large());
                 }
+                allowance.charge((files.names() - names) as u64 * allowance::TEXT)?;
                 headers.clear();
                 padding = size.next_multiple_of(TAR_BLOCK) - size;
             }
@@ -118,7 +125,9 @@ fn add_without_content(files: &mut LayerFiles, path: &[u8], headers: &str, paddi
     let kind = entry.as_ref().map(|entry| entry.header().entry_type());
     let target = entry.as_ref().and_then(|entry| entry.link_name_bytes());
     let content = match (kind, target) {
-        (Some(EntryType::Link), Some(target)) => return files.add_link(path, &target),
+        (Some(EntryType::Link), Some(target)) if target.len() <= MOST_PATH => {
+            return files.add_link(path, &target);
+        }
         (Some(EntryType::Directory), _) => Content::Directory { is_opaque: false },
         // Tars without the type of directories.
         (None | Some(EntryType::Regular), _) if path.ends_with(b"/") => {

@@ -108,7 +108,9 @@ fn damaged_tar_splits_are_errors() {
     let whole = Split::default().add(EntryType::Regular, b"file", "", &[7; 5000]).packed();
     assert!(read_into(&whole, &seed).is_ok());
     let bomb = packed(&vec![b' '; usize::try_from(MOST_LINE).unwrap() + 1]);
-    let texts: [&[u8]; 6] = [
+    let long = format!("{{\"type\":1,\"name\":\"{}\"}}", "a/".repeat(MOST_PATH));
+    let texts: [&[u8]; 7] = [
+        long.as_bytes(),
         b"{\"type\":1,\"size\":-1}",
         b"[]",
         b"{\"type\":3}",
