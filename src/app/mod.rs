@@ -18,3 +18,4 @@ pub mod report;
 mod rm;
 pub mod sweep;
 pub mod usage;
+pub mod waste;

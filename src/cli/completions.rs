@@ -37,7 +37,7 @@ _layersweep_names() {
     done
     word=${line##*[[:space:]]}
     case $command/$action in
-        explain/* | rm/* | pin/add | history/*) kind=images ;;
+        explain/* | rm/* | pin/add | history/* | waste/*) kind=images ;;
         pin/remove | pin/rm) kind=pins ;;
     esac
     if [[ -z $kind || $word == -* || -n $value ]]; then
@@ -63,7 +63,7 @@ _layersweep_names() {
 "#;
 
 const FISH: &str = r#"
-complete -c layersweep -n "__fish_layersweep_using_subcommand explain history" -a "(layersweep __candidates images 2>/dev/null)"
+complete -c layersweep -n "__fish_layersweep_using_subcommand explain history waste" -a "(layersweep __candidates images 2>/dev/null)"
 complete -c layersweep -n "__fish_layersweep_using_subcommand rm" -f -a "(layersweep __candidates images 2>/dev/null)"
 complete -c layersweep -n "__fish_layersweep_using_subcommand pin; and __fish_seen_subcommand_from add" -f -a "(layersweep __candidates images 2>/dev/null)"
 complete -c layersweep -n "__fish_layersweep_using_subcommand pin; and __fish_seen_subcommand_from remove rm" -f -a "(layersweep __candidates pins 2>/dev/null)"

@@ -27,6 +27,7 @@ mod settings;
 mod shared;
 mod sweep;
 mod usage;
+mod waste;
 
 use std::process::ExitCode;
 
@@ -89,6 +90,7 @@ fn carry_out(args: &Args) -> Result<Exit, Error> {
         Command::Usage(args) => usage::run(&global, &config, args),
         Command::Images(args) => images::run(&global, &config, args),
         Command::Layers(args) => layers::run(&global, args),
+        Command::Waste(args) => waste::run(&global, args),
         Command::Fits(args) => fits::run(&global, &config, args),
         Command::Explain(args) => explain::run(&global, &config, args),
         Command::Sweep(args) => sweep::run(&global, &config, args),

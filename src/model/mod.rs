@@ -28,6 +28,7 @@ pub mod rules;
 pub mod space;
 mod store;
 pub mod text;
+pub mod waste;
 
 /// Version of the document format; a field is never renamed or removed within a version.
 pub const SCHEMA_VERSION: u32 = 1;

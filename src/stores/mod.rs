@@ -8,6 +8,7 @@ mod discovery;
 mod environment;
 mod filesystems;
 pub mod inventory_writer;
+pub mod layer_reader;
 pub(crate) mod leaks;
 mod lending;
 pub mod lookup;

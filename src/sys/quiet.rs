@@ -49,6 +49,8 @@ pub struct InodeFacts {
     pub kind: FileKind,
     pub links: u64,
     pub owner: u32,
+    /// True for the character device 0/0, with which overlayfs hides a name of lower layers.
+    pub is_whiteout: bool,
 }
 
 impl InodeFacts {
@@ -322,6 +324,7 @@ fn facts_of(stat: &Stat) -> InodeFacts {
         kind: kind_of(FileType::from_raw_mode(stat.st_mode)),
         links: stat.st_nlink.into(),
         owner: stat.st_uid,
+        is_whiteout: stat.st_rdev == 0 && FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice,
     }
 }
 

@@ -17,7 +17,7 @@ use support::schema;
 use support::store::{self, Store};
 use support::{alice, node, scan_records, small, tree};
 
-const READING: [&str; 4] = ["scan", "usage", "images", "layers"];
+const READING: [&str; 5] = ["scan", "usage", "images", "layers", "waste"];
 
 /// Checks that an error is one line that starts with `error: `, which hints may follow.
 fn assert_one_error(run: &Run) {
@@ -38,6 +38,7 @@ fn bad_usage_exits_2() {
         &["images", "--format", "xml"],
         &["images", "--color", "sometimes"],
         &["explain"],
+        &["waste", "--files"],
         &["scan", "--threads", "many"],
         &["history", "--since", "yesterday"],
         &["history", "--limit", "-1"],

@@ -20,6 +20,8 @@ const SCREENS: &[&[&str]] = &[
     &["usage", "--since", "1h"],
     &["images"],
     &["layers"],
+    &["waste"],
+    &["waste", "localhost/small/a:1", "--files"],
     &["report"],
     &["report", "--format", "json"],
     &["doctor"],

@@ -289,7 +289,8 @@ fn random_damage_never_crashes() {
             bed.write(name, &bytes);
             damaged.push((name, String::from_utf8_lossy(&bytes).into_owned()));
         }
-        let command = ["scan", "images", "layers", "usage"][usize::try_from(noise.below(4)).unwrap()];
+        let command =
+            ["scan", "images", "layers", "usage", "waste"][usize::try_from(noise.below(5)).unwrap()];
         let run = bed.store.run(command);
         let fine = matches!(run.code, 0 | 3)
             && !run.stderr.contains("panicked")

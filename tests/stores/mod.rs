@@ -24,3 +24,4 @@ mod store_config_podman;
 mod stray_files;
 mod traps;
 mod unmeasured_drivers;
+mod waste;

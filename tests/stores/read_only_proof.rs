@@ -20,6 +20,7 @@ fn commands() -> Vec<Vec<&'static str>> {
         vec!["usage"],
         vec!["images"],
         vec!["layers"],
+        vec!["waste"],
         vec!["explain", "localhost/mk/svc-a:1"],
         vec!["doctor"],
     ]

@@ -17,10 +17,11 @@ use support::store::{self, Store};
 use support::{small, tree};
 
 /// Every command that only reads, for an image of the small store.
-const READING: [&[&str]; 7] = [
+const READING: [&[&str]; 8] = [
     &["images"],
     &["usage"],
     &["layers"],
+    &["waste"],
     &["explain", "localhost/small/a:1"],
     &["history"],
     &["history", "usage"],

@@ -33,6 +33,18 @@ pub struct LayerSpec {
     pub programs: Vec<PathBuf>,
     /// Seconds that its top directory is younger: layers that differ in nothing else have other ids.
     pub younger: u64,
+    /// Further entries of the tar, as they are.
+    pub entries: Vec<TarEntry>,
+}
+
+/// Entry of a layer's tar.
+#[derive(Clone, Debug)]
+pub enum TarEntry {
+    Directory(String),
+    File(String, Vec<u8>),
+    /// Hard link: name, and the name that exists.
+    Link(String, String),
+    Symlink(String),
 }
 
 impl LayerSpec {
@@ -215,6 +227,18 @@ fn layer_tar(spec: &LayerSpec) -> std::io::Result<Vec<u8>> {
     }
     for path in &spec.whiteouts {
         append(&mut tar, &whiteout(path), &[])?;
+    }
+    for entry in &spec.entries {
+        match entry {
+            TarEntry::Directory(path) => directory(&mut tar, path, 0)?,
+            TarEntry::File(path, content) => append(&mut tar, path, content)?,
+            TarEntry::Link(path, target) => {
+                tar.append_link(&mut header(EntryType::Link, 0, 0o644), path, target)?;
+            }
+            TarEntry::Symlink(path) => {
+                tar.append_link(&mut header(EntryType::Symlink, 0, 0o777), path, "nowhere")?;
+            }
+        }
     }
     tar.into_inner()
 }

@@ -10,7 +10,7 @@ use super::program::{self, Run};
 use super::report_document;
 
 /// Commands of layersweep that printed texts name.
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 19] = [
     "completions",
     "config",
     "diff",
@@ -29,6 +29,7 @@ const COMMANDS: [&str; 18] = [
     "scan",
     "sweep",
     "usage",
+    "waste",
 ];
 
 /// Returns the commands of layersweep in a text: in backquotes, or on an indented line of its own.

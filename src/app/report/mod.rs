@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::history::{HistoryOrigin, PastRuns, PastUsage, read_runs};
+use super::waste::{self, StoreWaste};
 use crate::config::Config;
 use crate::history::runs::{self, Query};
 use crate::history::usage;
@@ -46,6 +47,8 @@ pub struct Report {
     pub causes: Vec<Cause>,
     /// Stopped containers, which are among the causes.
     pub stopped: StoppedHolders,
+    /// Stores in which hidden or equal files take more than 1 % of the filesystem.
+    pub waste: Vec<StoreWaste>,
     pub disks: Vec<Disk>,
     pub forecasts: Vec<Option<Forecast>>,
     pub other_users: OtherUsers,
@@ -152,6 +155,7 @@ pub fn report(
         findings,
         other_users,
         stopped,
+        waste: waste::noticeable(scan),
         result,
     })
 }

@@ -152,6 +152,8 @@ pub enum Command {
     Layers(LayersArgs),
     /// Explain one image, layer, container or path
     Explain(ExplainArgs),
+    /// Show bytes that no container can see: files that upper layers hide, and files that layers have in common
+    Waste(WasteArgs),
     /// Tell whether images that are to come fit on the disk, and what gc would delete for them
     Fits(FitsArgs),
     /// List leaks and inconsistencies; delete or repair them if asked
@@ -258,6 +260,20 @@ pub struct ExplainArgs {
 
     /// Give every owner of bytes below a path a line: without it, those below 1 MiB and below 0.1 % are one
     #[arg(long)]
+    pub all: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct WasteArgs {
+    /// Only this image, with its layers: a name, digest, id or the start of one
+    pub image: Option<String>,
+
+    /// List the files that the image does not show, the largest first
+    #[arg(long, requires = "image")]
+    pub files: bool,
+
+    /// List all of these files (at most 100,000): without it, the largest 50
+    #[arg(long, requires = "files")]
     pub all: bool,
 }
 

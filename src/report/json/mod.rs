@@ -25,6 +25,7 @@ mod scan;
 mod story;
 mod sweep;
 mod usage;
+mod waste;
 
 use serde::Serialize;
 
@@ -65,6 +66,7 @@ pub use scan::{explanation, images, known_images, layers, scan};
 pub use story::{EndedBy, LifeDoc, StoryDoc};
 pub use sweep::{SweepDoc, SweepLeakDoc, sweep, sweep_refused};
 pub use usage::{GroupDoc, ShareKind, ShareRowDoc, UsageDoc, UsageFilesystemDoc, usage};
+pub use waste::{WasteDoc, waste};
 
 /// Document of `layersweep scan`.
 #[derive(Clone, Debug, Serialize)]

@@ -20,6 +20,7 @@ names! {
         Doctor = "doctor",
         Explain = "explain",
         Fits = "fits",
+        Waste = "waste",
         Gc = "gc",
         History = "history",
         HistoryRepull = "history-repull",

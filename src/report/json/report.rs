@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::scan::{Listed, scan_with};
 use super::{DocumentKind, FilesystemDoc, ForecastDoc, Header, RunDoc, ScanDoc, SeriesDoc};
 use crate::app::report::{Changes, Report};
+use crate::app::waste::StoreWaste;
 use crate::model::Finding;
 use crate::model::refs::{Refs, Root};
 use crate::model::text::names::names;
@@ -40,6 +41,9 @@ pub struct ReportDoc {
     /// Stopped containers: those that are worth it are causes of the kind `dead-container`. Empty in the document of a
     /// page.
     pub stopped: StoppedHolders,
+    /// Stores in which hidden or equal files take more than 1 % of the filesystem, as in the document of `waste`. Of
+    /// layers with a tar-split alone; empty if the tar-splits are longer than 64 MiB together.
+    pub waste: Vec<StoreWaste>,
     /// Changes of the filesystems since the newest kept scan, and since the newest that is a day older. Empty if no
     /// scan is kept.
     pub changes: Vec<Changes>,
@@ -260,6 +264,7 @@ pub fn report(report: &Report, extent: Extent) -> ReportDoc {
             Extent::Everything => report.stopped.clone(),
             Extent::Largest => StoppedHolders::default(),
         },
+        waste: report.waste.clone(),
         changes: report.changes.clone(),
         filesystems,
         usage: report.usage.series.iter().map(SeriesDoc::new).collect(),

@@ -28,6 +28,7 @@ fn committed_schemas_match_the_types() {
         ("report", schema::<ReportDoc>()),
         ("report-merge", schema::<FleetDoc>()),
         ("sweep", schema::<SweepDoc>()),
+        ("waste", schema::<WasteDoc>()),
         ("doctor", schema::<DoctorDoc>()),
     ] {
         let path = directory.join(format!("{name}.json"));

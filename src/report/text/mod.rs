@@ -23,6 +23,7 @@ mod story;
 mod sweep;
 mod table;
 mod usage;
+mod waste;
 
 pub use config::{config_check, config_show};
 pub use diff::diff;
@@ -48,3 +49,4 @@ pub(crate) use screen::shorten;
 pub use sweep::sweep;
 pub(crate) use table::CELL;
 pub use usage::usage;
+pub use waste::waste;

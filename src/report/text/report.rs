@@ -77,6 +77,16 @@ fn disk(document: &ReportDoc, disk: &ReportFilesystemDoc, screen: &Screen, width
     if let Some(forecast) = &disk.forecast {
         out.push_str(&wrapped(forecast_line(forecast).trim_end(), width, "  "));
     }
+    for waste in document.waste.iter().filter(|waste| waste.filesystem == facts.mount) {
+        let equal = bytes(waste.equal_bytes.unwrap_or(0));
+        let text = format!(
+            "Images in {}: {} of files that no image and no container shows, {equal} of further copies of equal files \
+             (`layersweep waste`).",
+            safe(&waste.root),
+            bytes(waste.hidden.bytes),
+        );
+        out.push_str(&wrapped(&text, width, "  "));
+    }
     if let Some(series) = series_of(document, disk) {
         out.push_str(&sparkline(series, &document.runs, facts.used_percent, screen, width));
     }

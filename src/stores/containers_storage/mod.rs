@@ -28,5 +28,6 @@ pub mod records;
 pub(crate) mod since;
 pub mod snapshot;
 pub(crate) mod store;
+pub(in crate::stores) mod tar_split;
 pub mod temporary_files;
 pub mod units;

@@ -85,6 +85,27 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "layersweep-waste",
+        &[
+            "Shows bytes of layers that no container can see. A layer that overwrites or deletes a file of a lower layer \
+             hides it; its bytes stay on the disk with the lower layer. Names, lengths and checksums come from the \
+             tar-splits of the layers, so no file is read, and each layer is read once. Of layers without a tar-split, \
+             as those of containerd, the directories are walked: their files have no checksums, so equal files are \
+             unknown.",
+            "It never changes anything, and records nothing. Lengths from tar-splits are rounded up to the blocks of the \
+             filesystem. Layers of vfs, btrfs and other drivers that overlayfs does not stack are not compared.",
+            "  SIZE  bytes of the files in all layers of the image, or in the layer",
+            "  HIDDEN  the part that upper layers of the image hide; below the table, the part of the store that neither an \
+             image nor a container shows",
+            "  DELETED, COPIED  the part of HIDDEN that was deleted, and the part that was replaced by a copy with the same \
+             content (only owner, mode or times differ); the rest was overwritten",
+            "  HIDES  bytes of lower layers that the layer hides",
+            "  EQUAL  bytes of files that equal a file of the store that was counted before, in any layer: \
+             deduplication saves them. A hidden file may be among them",
+            "  SOURCE  tar-split, directory, or unread",
+        ],
+    ),
+    (
         "layersweep-explain",
         &[
             "Explains one object: an image, layer, container or path. For an image it shows the chain of its layers, \

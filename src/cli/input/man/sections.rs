@@ -97,6 +97,13 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "layersweep-waste",
+        &[
+            ("layersweep waste", "Bytes that each image and the store do not show, and equal files."),
+            ("layersweep waste quay.io/team/app:1.2 --files", "The largest files that the image hides."),
+        ],
+    ),
+    (
         "layersweep-rm",
         &[
             ("layersweep rm -y quay.io/team/app:1.2", "Delete an image that has this name alone."),
