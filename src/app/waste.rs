@@ -210,7 +210,6 @@ fn find_image(scan: &Scan, reference: &str) -> Result<ImageIx, Error> {
     }
 }
 
-/// Returns true if the node is a layer that overlayfs can stack.
 fn is_stacked(node: &Node) -> bool {
     matches!(node.kind, NodeKind::Layer | NodeKind::Snapshot) && node.layer.is_some()
 }
@@ -239,7 +238,6 @@ struct ChainFigures {
     equal_bytes: Option<u64>,
 }
 
-/// LayerComparison of all layers that an image or container reaches.
 struct LayerComparison<'a> {
     inventory: &'a Inventory,
     parents: Vec<Option<NodeIx>>,
@@ -378,7 +376,6 @@ impl<'a> LayerComparison<'a> {
         }
     }
 
-    /// Returns the sums of each store with layers.
     fn stores(&self) -> Vec<StoreWaste> {
         let mut rows: BTreeMap<StoreIx, StoreWaste> = BTreeMap::new();
         for node_ix in &self.order {

@@ -52,7 +52,6 @@ pub fn draw<'a>(units: impl Iterator<Item = (usize, &'a [u8])>, seed: u64) -> Ve
     drawn.into_iter().filter_map(|position| all.get(position).cloned()).collect()
 }
 
-/// What the filesystem says of the samples now.
 #[derive(Debug, Default)]
 pub struct Asked {
     pub probes: Vec<Probe>,

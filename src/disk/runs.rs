@@ -32,7 +32,6 @@ impl DiskRun {
         self.start.saturating_add(self.length)
     }
 
-    /// `st_blocks` counts each reference in full.
     fn is_plain(&self) -> bool {
         Some(self.counted) == self.length.checked_mul(u64::from(self.references))
     }
@@ -192,7 +191,6 @@ impl Iterator for Runs<'_> {
     }
 }
 
-/// Appends a number in LEB128.
 pub(super) fn put(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number.to_le_bytes()[0] | 0x80);
@@ -201,7 +199,6 @@ pub(super) fn put(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number.to_le_bytes()[0]);
 }
 
-/// Takes a number that [`put`] has appended.
 pub(super) fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
     for shift in (0..64).step_by(7) {

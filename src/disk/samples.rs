@@ -12,14 +12,11 @@ const OF_A_FILESYSTEM: u64 = 8192;
 /// Maximum bytes of a sample's path: that of one system call, with a margin.
 const LONGEST_PATH: usize = 3500;
 
-/// A file of a unit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileSample {
-    /// Position among the trees of its unit.
     pub tree: usize,
     /// Path below the tree; empty if the tree is the file.
     pub path: PathBuf,
-    /// Bytes that it represents.
     pub weight: u64,
 }
 
@@ -47,7 +44,6 @@ pub fn encode(samples: &[FileSample]) -> Box<[u8]> {
     bytes.into()
 }
 
-/// Decodes the result of [`encode`]; ends at the first bytes that do not make sense.
 pub fn decode(mut bytes: &[u8]) -> impl Iterator<Item = FileSample> + '_ {
     std::iter::from_fn(move || {
         let (tree, weight) = (usize::try_from(take(&mut bytes)?).ok()?, take(&mut bytes)?);

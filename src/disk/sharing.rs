@@ -27,7 +27,6 @@ pub struct SharedExtents {
     pub physical_bytes: u64,
 }
 
-/// Runs of a unit on one filesystem.
 #[derive(Clone, Copy, Debug)]
 pub struct UnitRuns<'a> {
     /// `None` for inodes that belong to several units or to none.
@@ -48,11 +47,9 @@ pub struct Probe {
 
 #[derive(Debug, Default)]
 pub struct Sharing {
-    /// Ascending by units.
     pub groups: Vec<SharedExtents>,
     /// Runs of the fresh units to keep: only what is shared with files outside is called shared.
     pub settled: HashMap<usize, Vec<EncodedRuns>>,
-    /// Units of probes that differ from the runs.
     pub differing: Vec<usize>,
 }
 
@@ -106,7 +103,6 @@ impl Groups {
     }
 }
 
-/// A run that the sweep is inside.
 #[derive(Clone, Copy, Debug)]
 struct OpenRun {
     unit: Option<usize>,
@@ -208,7 +204,6 @@ impl<'a> RunSweep<'a> {
         }
     }
 
-    /// Compares the stretch with the probes in it.
     fn compare(&mut self, from: u64, to: u64, is_shared: bool) {
         let ends_before = |probe: &(Probe, u64)| probe.0.run.end() <= from;
         while self.probes.get(self.first_probe).is_some_and(ends_before) {
@@ -362,7 +357,6 @@ mod tests {
         }
     }
 
-    /// Counts byte by byte.
     fn naive(references: &[Reference]) -> Vec<SharedExtents> {
         type Counted = BTreeMap<usize, u64>;
         let mut groups: BTreeMap<(Vec<usize>, bool), (Counted, u64)> = BTreeMap::new();

@@ -95,12 +95,13 @@ impl Lock {
 
 /// Returns the time since a process was started.
 fn runs_for(pid: u32) -> Option<SignedDuration> {
+    /// `USER_HZ`, which is the same on all architectures that container runtimes support.
+    const TICKS_OF_A_SECOND: i64 = 100;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // `starttime` is field 22 of `proc_pid_stat(5)`, in ticks since the boot; the name in parentheses is the second.
     let ticks: i64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
-    let ticks_of_a_second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok()??;
     let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    Some(SignedDuration::from_secs(boot.tv_sec.saturating_sub(ticks / ticks_of_a_second.max(1))))
+    Some(SignedDuration::from_secs(boot.tv_sec.saturating_sub(ticks / TICKS_OF_A_SECOND)))
 }
 
 /// A new token in the library's format: time, counter, process id, random bytes. Readers only check that it is new.

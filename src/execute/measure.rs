@@ -394,10 +394,10 @@ mod tests {
             // At once, to the byte, within one percent, within the noise.
             (MIB, &[(0, MIB)], Some((0, SettleEnd::Came))),
             (100 * MIB, &[(0, 99 * MIB)], Some((0, SettleEnd::Came))),
-            (MIB, &[(0, MIB - 65536)], Some((0, SettleEnd::Came))),
+            (MIB, &[(0, MIB - 131_072)], Some((0, SettleEnd::Came))),
             (0, &[(0, 0)], Some((0, SettleEnd::Came))),
             // One byte less is not enough; the rest is free late.
-            (MIB, &[(0, MIB - 65537), (500, MIB - 65537), (900, MIB)], Some((2, SettleEnd::Came))),
+            (MIB, &[(0, MIB - 131_073), (500, MIB - 131_073), (900, MIB)], Some((2, SettleEnd::Came))),
             // Nothing is freed.
             (MIB, &[(0, 0), (1000, 0), (1999, 0), (2000, 0)], Some((3, SettleEnd::Still))),
             // Bytes are freed now and then, and then no more.

@@ -56,12 +56,10 @@ pub(super) struct Measurement {
     tallies: Vec<Tally>,
     shares: Shares,
     chunks: InodeChunks,
-    /// Extents of each slot.
     extents: HashMap<usize, Arc<UnitExtents>>,
     /// Extents of inodes that belong to several units.
     extents_of_several: Vec<EncodedRuns>,
     errors: Vec<WalkError>,
-    /// Number of walks since the last reset.
     walks: usize,
     has_estimates: bool,
     cached: CachedSizes,

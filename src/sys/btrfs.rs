@@ -43,7 +43,6 @@ const RAID10: u64 = 1 << 6;
 const RAID1C3: u64 = 1 << 9;
 const RAID1C4: u64 = 1 << 10;
 
-/// Number of copies of each byte that a btrfs keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copies {
     pub data: u32,
@@ -123,9 +122,7 @@ struct SearchRequest {
 /// `_IOWR(0x94, 17, struct btrfs_ioctl_search_args)`.
 const BTRFS_IOC_TREE_SEARCH: Opcode = opcode::read_write::<SearchRequest>(0x94, 17);
 
-/// `BTRFS_EXTENT_DATA_KEY`.
 const EXTENT_DATA: u32 = 108;
-/// `BTRFS_FILE_EXTENT_INLINE`.
 const INLINE: u8 = 0;
 /// Bytes of a `struct btrfs_ioctl_search_header`: generation, object, offset, type and length of an item.
 const ITEM_HEADER: usize = 32;
@@ -137,7 +134,6 @@ pub struct DiskExtent {
     pub start: u64,
     /// Bytes on the disk: less than in the file if it is compressed, more if the file uses only a part of it.
     pub length: u64,
-    /// Bytes of the file in it.
     pub in_file: u64,
 }
 
@@ -167,7 +163,6 @@ pub fn disk_extents(fd: BorrowedFd<'_>, inode: u64) -> Result<Vec<DiskExtent>> {
     }
 }
 
-/// Parses a `struct btrfs_file_extent_item`, which is packed.
 fn of_item(item: &[u8]) -> Option<DiskExtent> {
     let start =
         (item.len() >= 53 && item[20] != INLINE).then(|| word(item, 21)).filter(|start| *start != 0)?;

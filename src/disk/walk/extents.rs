@@ -28,7 +28,6 @@ pub struct Reflinks {
     /// subvolumes of a btrfs although they share extents.
     pub filesystem: u64,
     pub is_btrfs: bool,
-    /// Minimum allocated bytes of a file that is asked.
     from_bytes: u64,
     /// One file is a sample for each of these bytes, on average.
     stride: u64,
@@ -36,7 +35,6 @@ pub struct Reflinks {
 }
 
 impl Reflinks {
-    /// Returns the filesystem that `top` is on, if files on it can share extents.
     pub fn of(top: &Top, options: &ExtentOptions, mounts: &[Mount]) -> Option<Self> {
         let fd = top.fd();
         let is_btrfs = btrfs::is_btrfs(fd).ok()?;
@@ -66,7 +64,6 @@ impl Reflinks {
     }
 }
 
-/// Extents of a file.
 #[derive(Debug, Default)]
 pub struct FileRuns {
     pub runs: Vec<DiskRun>,
@@ -152,7 +149,6 @@ fn whole(on_disk: &[btrfs::DiskExtent], in_file: &[FileExtent]) -> Vec<DiskRun> 
     found
 }
 
-/// What one thread has found.
 #[derive(Debug, Default)]
 pub struct ThreadExtents {
     /// By filesystem and unit; `None` for an inode of several units.

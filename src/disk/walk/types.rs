@@ -50,14 +50,12 @@ impl TreeScope {
 pub struct ExtentOptions {
     /// Minimum allocated bytes of such a file. On btrfs every file is asked: it may be compressed.
     pub from_bytes: u64,
-    /// Draws the samples.
     pub seed: u64,
 }
 
 /// Extents of a unit, and some of its files to see later whether they still hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitExtents {
-    /// By filesystem.
     pub runs: Vec<EncodedRuns>,
     /// As encoded by [`samples::encode`](crate::disk::samples::encode).
     pub samples: Box<[u8]>,

@@ -92,7 +92,6 @@ impl CachedSizes {
         self.distrusted.extend(0..self.stores.len());
     }
 
-    /// Number that draws samples; another one in each scan.
     pub(super) fn seed(&self) -> u64 {
         self.cache.as_ref().map_or(0, |cache| cache.seed)
     }
