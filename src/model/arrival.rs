@@ -120,11 +120,8 @@ names! {
 /// Bytes on the disk with the ends of their spread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
-    /// Lower end.
     pub low: u64,
-    /// Expected bytes.
     pub middle: u64,
-    /// Upper end.
     pub high: u64,
 }
 

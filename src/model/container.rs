@@ -59,7 +59,6 @@ pub struct Container {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerLog {
     pub path: PathBuf,
-    /// Length in bytes.
     pub bytes: u64,
 }
 

@@ -22,7 +22,6 @@ use crate::model::text::reference::is_removed_by_cri;
 
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
-    /// Filesystems of the stores.
     pub filesystems: Vec<Filesystem>,
     /// Stores in the order in which they were found.
     pub stores: Vec<Store>,
@@ -43,7 +42,6 @@ pub struct Inventory {
     pub volumes: BTreeMap<StoreIx, Vec<Volume>>,
     /// Unused or inconsistent objects.
     pub leaks: Vec<Leak>,
-    /// BuildKit's caches.
     pub build_caches: Vec<BuildCache>,
     /// Nodes that something other than an image, container or leak keeps: the store's own bookkeeping, layers of
     /// read-only stores, inodes with links outside every store. layersweep cannot free them.

@@ -22,7 +22,6 @@ pub struct Leak {
     pub verdict: Verdict,
     /// Proof, in words.
     pub evidence: String,
-    /// Its own nodes.
     pub holds: Vec<NodeIx>,
 }
 

@@ -61,7 +61,6 @@ impl NodeKind {
     }
 }
 
-/// Object that costs bytes.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub kind: NodeKind,

@@ -62,7 +62,6 @@ type StoreObjects = (Vec<NodeIx>, Vec<Root>);
 /// Size of one root. `total = shared + exclusive`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RootSizes {
-    /// Everything that it reaches.
     pub total: Size,
     /// Part that something else reaches too.
     pub shared: Size,

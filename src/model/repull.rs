@@ -31,7 +31,6 @@ pub struct DeletedImage {
     pub names: Vec<String>,
     /// Names that it had earlier.
     pub former_names: Vec<String>,
-    /// Digests of its manifests.
     pub digests: Vec<String>,
     pub origin: Option<KnownOrigin>,
 }

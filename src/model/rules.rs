@@ -64,9 +64,7 @@ names! {
         /// A process has it open.
         Open = "open",
         Mounted = "mounted",
-        /// It cannot be read.
         Unreadable = "unreadable",
-        /// Its container still exists.
         ContainerExists = "container-exists",
         /// It is a link to an existing log.
         LinkTargetExists = "link-target-exists",

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::places::{apart, filesystem_of, identities, pod_name};
+use super::sizes::take_off_shared;
 use super::types::{BigFile, KnownUse, OtherUser, OtherUserKind, PackageCache};
 use crate::model::FilesystemIx;
 use crate::node::places::KubeletPlaces;
@@ -16,9 +17,17 @@ use crate::sys::sysroot::Sysroot;
 /// Maximum number of files that are named.
 const MOST: usize = 20;
 
+/// Number of files that are considered, by `st_blocks`: on the disk, shared and compressed ones are smaller.
+const CANDIDATES: usize = 4 * MOST;
+
 /// Returns the largest log files on the filesystems of a scan. The journal's are left out: systemd limits their
 /// size.
-pub(super) fn logs(sysroot: &Sysroot, places: &[KnownUse], known: &KubeletPlaces) -> Vec<BigFile> {
+pub(super) fn logs(
+    sysroot: &Sysroot,
+    places: &[KnownUse],
+    known: &KubeletPlaces,
+    threads: usize,
+) -> Vec<BigFile> {
     let mut largest = Largest::default();
     let journal = places.iter().filter(|place| place.kind == OtherUserKind::Journal);
     let journal = identities(journal.map(|place| &*place.path));
@@ -36,7 +45,7 @@ pub(super) fn logs(sysroot: &Sysroot, places: &[KnownUse], known: &KubeletPlaces
             tracing::debug!("looking for log files in {}: {error}", place.path.display());
         }
     }
-    let mut found = largest.sorted();
+    let mut found = largest.sorted(threads);
     for file in &mut found {
         let inside = sysroot.display(&file.path);
         let below = known.log_directories().find_map(|directory| inside.strip_prefix(directory).ok());
@@ -69,6 +78,7 @@ pub(super) fn files(
     users: &[OtherUser],
     known: &[KnownUse],
     least: impl Fn(FilesystemIx) -> u64,
+    threads: usize,
 ) -> Vec<BigFile> {
     use OtherUserKind::{Directory, VarTmp};
     let mut largest = Largest::default();
@@ -97,7 +107,7 @@ pub(super) fn files(
             _ => {}
         }
     }
-    largest.sorted()
+    largest.sorted(threads)
 }
 
 /// Returns the packages that the node's package managers keep after they have installed them. A cache that does not belong
@@ -172,7 +182,7 @@ fn archived_at(file: &Path) -> Option<u64> {
     u64::from_str_radix(time, 16).ok()
 }
 
-/// The largest [`MOST`] of many files, each inode once.
+/// The largest [`CANDIDATES`] of many files, each inode once.
 #[derive(Debug, Default)]
 struct Largest(BTreeMap<(Reverse<u64>, PathBuf), (Inode, BigFile)>);
 
@@ -186,14 +196,17 @@ impl Largest {
             return;
         }
         self.0.insert((Reverse(file.bytes), file.path.clone()), (inode, file));
-        if self.0.len() > MOST {
+        if self.0.len() > CANDIDATES {
             self.0.pop_last();
         }
     }
 
-    /// Returns the files, the largest first.
-    fn sorted(self) -> Vec<BigFile> {
-        self.0.into_values().map(|(_, file)| file).collect()
+    /// Returns the files that are the largest on the disk, the largest first.
+    fn sorted(self, threads: usize) -> Vec<BigFile> {
+        let mut files = self.0.into_values().map(|(_, file)| file).collect();
+        take_off_shared(&mut files, threads);
+        files.truncate(MOST);
+        files
     }
 }
 
@@ -234,9 +247,9 @@ mod tests {
             let bytes = number * 7919 % 1000;
             largest.add((1, bytes), file(bytes, format!("/a/{bytes}")));
             largest.add((1, bytes), file(bytes, format!("/b/{bytes}")));
-            assert!(largest.0.len() <= MOST);
+            assert!(largest.0.len() <= CANDIDATES);
         }
-        let found: Vec<_> = largest.sorted().into_iter().map(|file| (file.bytes, file.path)).collect();
+        let found: Vec<_> = largest.sorted(1).into_iter().map(|file| (file.bytes, file.path)).collect();
         let expected: Vec<_> =
             (980..1000).rev().map(|bytes| (bytes, PathBuf::from(format!("/a/{bytes}")))).collect();
         assert_eq!(found, expected);

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::sizes::{by_unit, tree};
+use super::sizes::{BIG, by_unit, tree};
 use super::types::{LargeDirectory, VolumeUse};
-use crate::disk::{TreeScope, WalkOptions, measure as walk};
+use crate::disk::{ExtentOptions, TreeScope, WalkOptions, measure as walk};
 use crate::model::space::BytesAndInodes;
 use crate::model::{Filesystem, NodeKind, StoreKind};
 use crate::stores::Scan;
@@ -146,8 +146,9 @@ fn entries(directory: &Root, threads: usize) -> Vec<(PathBuf, BytesAndInodes)> {
         .iter()
         .enumerate()
         .map(|(unit, entry)| tree(0, Path::new(&entry.name).into(), unit, TreeScope::Whole));
-    let options = WalkOptions { threads, within, ..WalkOptions::default() };
+    let extents = Some(ExtentOptions { from_bytes: BIG, seed: 0 });
+    let options = WalkOptions { threads, extents, within, ..WalkOptions::default() };
     let measured = walk(&[directory.to_path_buf()], &trees.collect::<Vec<_>>(), &options);
-    let sizes = by_unit(&measured, &[], entries.len());
+    let sizes = by_unit(&measured, &measured.shared_extents(), entries.len());
     entries.iter().map(|entry| directory.join(&entry.name)).zip(sizes).collect()
 }

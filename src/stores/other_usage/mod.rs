@@ -25,10 +25,6 @@ use crate::sys::deleted::{self, Backing, DeletedFile, DeletedFiles};
 use crate::sys::mounts::{self, Location, Mount};
 use crate::sys::quiet;
 
-/// Minimum bytes of a file outside the stores that is asked for its extents, except on btrfs. Asking costs as much as ten
-/// `stat` calls.
-const BIG: u64 = 1 << 20;
-
 pub use below::{BytesBelow, OutsideUse, below};
 pub use large::podman_volumes;
 pub use paths::{LargePath, LargePathKind, largest_paths};
@@ -67,15 +63,15 @@ pub fn measure(scan: &Scan, known: &OtherUsageRequest, progress: &Progress) -> O
     all.pods.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
     all.large = large::directories(scan, known.threads);
     all.volumes = large::volumes(scan, &all.large, known.threads);
-    all.logs = big::logs(&scan.sysroot, &places, &known.places);
+    all.logs = big::logs(&scan.sysroot, &places, &known.places, known.threads);
     all
 }
 
 /// Adds the largest files outside the stores. Reads each large directory once more.
 pub fn add_files(scan: &Scan, known: &OtherUsageRequest, all: &mut OtherUsers) {
     let places = places::find(scan, known, &mut Vec::new());
-    all.files =
-        big::files(&all.other_users, &places, |ix| (scan.inventory[ix].used_bytes / SMALL).max(LEAST));
+    let least = |ix: FilesystemIx| (scan.inventory[ix].used_bytes / SMALL).max(LEAST);
+    all.files = big::files(&all.other_users, &places, least, known.threads);
     leave_parts_out(scan, &places, all);
 }
 
@@ -170,7 +166,7 @@ fn of_filesystem(
     let reflinks = filesystem::of(&facts.mount).is_ok_and(|(_, cost)| cost.reflinks);
     let options = WalkOptions {
         threads: known.threads,
-        extents: reflinks.then_some(ExtentOptions { from_bytes: BIG, seed: 0 }),
+        extents: reflinks.then_some(ExtentOptions { from_bytes: sizes::BIG, seed: 0 }),
         apart: &apart,
         progress: Some(progress),
         ..WalkOptions::default()

@@ -2,9 +2,14 @@
 
 use std::path::PathBuf;
 
+use super::types::BigFile;
 use crate::disk::sharing::SharedExtents;
-use crate::disk::{Measured, Tree, TreeScope};
+use crate::disk::{ExtentOptions, Measured, Tree, TreeScope, WalkOptions, measure};
 use crate::model::space::BytesAndInodes;
+
+/// Minimum bytes of a file outside the stores that is asked for its extents, except on btrfs. Asking costs as much as ten
+/// `stat` calls.
+pub(super) const BIG: u64 = 1 << 20;
 
 pub(super) fn tree(root: usize, path: PathBuf, unit: usize, scope: TreeScope) -> Tree<'static> {
     Tree { root, path: path.into(), unit, scope }
@@ -23,15 +28,41 @@ pub(super) fn by_unit(measured: &Measured, extents: &[SharedExtents], units: usi
             first.inodes += shared.tally.inodes;
         }
     }
+    for (unit, not_kept) in not_kept(extents) {
+        if let Some(size) = sizes.get_mut(unit) {
+            size.bytes = size.bytes.saturating_sub(not_kept);
+        }
+    }
+    sizes
+}
+
+/// Returns the bytes of units that `st_blocks` counts, and that count with another unit, with a store, or nowhere since they
+/// are compressed.
+fn not_kept(extents: &[SharedExtents]) -> Vec<(usize, u64)> {
+    let mut found = Vec::new();
     for shared in extents {
         let mut left = if shared.outside { 0 } else { shared.physical_bytes };
         for (unit, counted) in &shared.counted {
             let kept = left.min(*counted);
             left -= kept;
-            if let Some(size) = sizes.get_mut(*unit) {
-                size.bytes = size.bytes.saturating_sub(counted - kept);
-            }
+            found.push((*unit, counted - kept));
         }
     }
-    sizes
+    found
+}
+
+/// Takes off the bytes of files that `st_blocks` counts and a deletion of the file does not free.
+pub(super) fn take_off_shared(files: &mut Vec<BigFile>, threads: usize) {
+    let (mut roots, mut trees) = (Vec::new(), Vec::new());
+    for (unit, file) in files.iter().enumerate() {
+        let (Some(directory), Some(name)) = (file.path.parent(), file.path.file_name()) else { continue };
+        trees.push(tree(roots.len(), name.into(), unit, TreeScope::File));
+        roots.push(directory.to_path_buf());
+    }
+    let extents = Some(ExtentOptions::default());
+    let options = WalkOptions { threads, extents, ..WalkOptions::default() };
+    for (unit, not_kept) in not_kept(&measure(&roots, &trees, &options).shared_extents()) {
+        files[unit].bytes = files[unit].bytes.saturating_sub(not_kept);
+    }
+    files.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.path.cmp(&b.path)));
 }
