@@ -54,10 +54,20 @@ pub fn metadata(kind: FileType, size: u64, allocated: u64) -> InodeMetadata {
     }
 }
 
-/// Returns the correction of [`metadata`] for a file with these extents: each has items, and checksums of what it holds
-/// on the disk.
+/// Returns the correction of [`metadata`] for a file whose extents are known, as metadata and inline bytes: each extent has
+/// items, and checksums of what it holds on the disk. `becomes_inline`: the content of `allocated` bytes is in the metadata
+/// although its size is larger, since it is compressed.
 #[must_use]
-pub fn more_metadata(runs: &[DiskRun]) -> i64 {
+pub fn correction(allocated: u64, runs: &[DiskRun], becomes_inline: bool) -> (i64, u64) {
+    if becomes_inline && allocated <= BLOCK {
+        // Its length is unknown: half of the maximum.
+        (i64::try_from(MAX_INLINE / 2).unwrap_or(0), allocated)
+    } else {
+        (more_metadata(runs), 0)
+    }
+}
+
+fn more_metadata(runs: &[DiskRun]) -> i64 {
     let items = FURTHER_EXTENT.saturating_mul((runs.len() as u64).saturating_sub(1));
     let packed = runs.iter().map(|run| run.counted.saturating_sub(run.length) / 1024).sum::<u64>();
     i64::try_from(items).unwrap_or(i64::MAX).saturating_sub_unsigned(packed)

@@ -59,6 +59,9 @@ pub struct Asked {
     pub lost: Vec<usize>,
 }
 
+/// Maximum number of extents of a sample that are compared.
+const MOST_EXTENTS: usize = 4096;
+
 /// Asks for the extents of samples. In `trees` those of a unit are adjacent.
 #[must_use]
 pub fn ask(
@@ -81,16 +84,25 @@ pub fn ask(
         answers.collect::<Vec<_>>()
     });
     let mut asked = Asked::default();
+    let mut has_estimates = false;
     for (unit, answer) in answers {
         match answer {
-            Ok(probes) => asked.probes.extend(probes),
+            Ok((probes, is_estimate)) => {
+                asked.probes.extend(probes);
+                has_estimates |= is_estimate;
+            }
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => asked.lost.push(unit),
             Err(error) => tracing::debug!(%error, unit, "a sample cannot be asked"),
         }
     }
+    if has_estimates {
+        // Where the size of compressed extents is unknown, neighbours seem to overlap.
+        asked.probes.clear();
+    }
     asked
 }
 
+/// Returns what the filesystem says of the sample, and true if that is an estimate.
 fn ask_sample(
     opener: Opener,
     roots: &[Result<Top>],
@@ -98,12 +110,12 @@ fn ask_sample(
     trees: &[Tree<'_>],
     unit: usize,
     sample: &FileSample,
-) -> Result<Vec<Probe>> {
+) -> Result<(Vec<Probe>, bool)> {
     let first = trees.iter().position(|tree| tree.unit == unit).ok_or(Errno::NOENT)?;
     let tree = trees.get(first + sample.tree).filter(|tree| tree.unit == unit).ok_or(Errno::NOENT)?;
     let root = roots.get(tree.root).and_then(|root| root.as_ref().ok()).ok_or(Errno::INVAL)?;
     let options = ExtentOptions::default();
-    let Some(reflinks) = Reflinks::of(root, &options, mounts) else { return Ok(Vec::new()) };
+    let Some(reflinks) = Reflinks::of(root, &options, mounts) else { return Ok((Vec::new(), false)) };
     let path = if sample.path.as_os_str().is_empty() {
         tree.path.to_path_buf()
     } else {
@@ -115,7 +127,9 @@ fn ask_sample(
         return Err(Errno::NOENT);
     }
     let found = ask_held(handle.as_fd(), stat.st_ino, &reflinks)?;
-    Ok(found.runs.into_iter().map(|run| Probe { filesystem: reflinks.filesystem, unit, run }).collect())
+    let runs = found.runs.into_iter().take(MOST_EXTENTS);
+    let probes = runs.map(|run| Probe { filesystem: reflinks.filesystem, unit, run }).collect();
+    Ok((probes, found.is_estimate))
 }
 
 #[cfg(test)]

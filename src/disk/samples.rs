@@ -9,8 +9,11 @@ use super::runs::{put, take};
 /// Number of samples of a filesystem if all that it holds is measured.
 const OF_A_FILESYSTEM: u64 = 8192;
 
-/// Maximum bytes of a sample's path: that of one system call, with a margin.
-const LONGEST_PATH: usize = 3500;
+/// Maximum number of samples that one walk takes: users without rights choose the sizes and links of their files.
+pub const MOST: usize = 4 * OF_A_FILESYSTEM as usize;
+
+/// Maximum bytes of a sample's path, for the same reason; few paths in images are longer.
+const LONGEST_PATH: usize = 400;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileSample {

@@ -10,7 +10,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use super::runs::{DiskRun, EncodedRuns, RunEncoder, Runs};
+use super::runs::{self, DiskRun, EncodedRuns, RunEncoder, Runs};
 
 /// Extents that do not belong to a single file with the bytes that `st_blocks` counts, grouped by the units that refer
 /// to them.
@@ -55,8 +55,8 @@ pub struct Sharing {
 
 /// Finds what the units share, and the probes that differ from their runs.
 #[must_use]
-pub fn find(units: &[UnitRuns<'_>], mut probes: Vec<Probe>) -> Sharing {
-    probes.sort_unstable_by_key(|probe| (probe.filesystem, probe.run.start));
+pub fn find(units: &[UnitRuns<'_>], probes: Vec<Probe>) -> Sharing {
+    let probes = disjoint(probes);
     let mut filesystems: Vec<u64> = units.iter().map(|unit| unit.runs.filesystem).collect();
     filesystems.sort_unstable();
     filesystems.dedup();
@@ -119,8 +119,9 @@ struct RunSweep<'a> {
     open: Vec<OpenRun>,
     /// Ascending, each with the bytes that have not been met in a run that agrees.
     probes: Vec<(Probe, u64)>,
-    /// Position of the first probe that does not end before the sweep.
-    first_probe: usize,
+    /// Positions of the probes that the sweep is inside, and of the first one after it.
+    open_probes: Vec<usize>,
+    next_probe: usize,
     settled: HashMap<usize, RunEncoder>,
 }
 
@@ -138,7 +139,8 @@ impl<'a> RunSweep<'a> {
             units,
             open: Vec::new(),
             probes: probes.into_iter().map(|probe| (probe, probe.run.length)).collect(),
-            first_probe: 0,
+            open_probes: Vec::new(),
+            next_probe: 0,
             settled: HashMap::new(),
         }
     }
@@ -176,9 +178,7 @@ impl<'a> RunSweep<'a> {
     fn stretch(&mut self, from: u64, to: u64, groups: &mut Groups) {
         let length = to - from;
         let references: u64 = self.open.iter().map(|open| u64::from(open.run.references)).sum();
-        // A kept run may say so although a unit refers to it now that did not when it was kept.
-        let is_kept_outside = self.open.iter().any(|open| open.run.shared && !open.is_fresh);
-        let is_outside = is_kept_outside || references == 1 && self.open.iter().any(|open| open.run.shared);
+        let is_outside = references == 1 && self.open.iter().any(|open| open.run.shared);
         self.compare(from, to, is_outside || references > 1);
         for open in self.open.iter().filter(|open| open.is_fresh) {
             let Some(unit) = open.unit else { continue };
@@ -205,21 +205,35 @@ impl<'a> RunSweep<'a> {
     }
 
     fn compare(&mut self, from: u64, to: u64, is_shared: bool) {
-        let ends_before = |probe: &(Probe, u64)| probe.0.run.end() <= from;
-        while self.probes.get(self.first_probe).is_some_and(ends_before) {
-            self.first_probe += 1;
+        let Self { open, probes, open_probes, next_probe, .. } = self;
+        open_probes.retain(|position| probes[*position].0.run.end() > from);
+        while probes.get(*next_probe).is_some_and(|(probe, _)| probe.run.start < to) {
+            open_probes.push(*next_probe);
+            *next_probe += 1;
         }
-        for (probe, left) in &mut self.probes[self.first_probe..] {
-            if probe.run.start >= to {
-                return;
-            }
+        for position in open_probes.iter() {
+            let (probe, left) = &mut probes[*position];
             let overlap = probe.run.end().min(to).saturating_sub(probe.run.start.max(from));
-            let holds = self.open.iter().any(|open| open.unit == Some(probe.unit));
+            let holds = open.binary_search_by_key(&Some(probe.unit), |open| open.unit).is_ok();
             if holds && probe.run.shared == is_shared {
                 *left = left.saturating_sub(overlap);
             }
         }
     }
+}
+
+/// Merges the probes of each unit, so that few of them overlap, and sorts them by filesystem and start.
+fn disjoint(probes: Vec<Probe>) -> Vec<Probe> {
+    let mut units: HashMap<(u64, usize), Vec<DiskRun>> = HashMap::new();
+    for Probe { filesystem, unit, run } in probes {
+        units.entry((filesystem, unit)).or_default().push(run);
+    }
+    let merged = units.into_iter().flat_map(|((filesystem, unit), runs)| {
+        runs::merged(runs).into_iter().map(move |run| Probe { filesystem, unit, run })
+    });
+    let mut probes: Vec<_> = merged.collect();
+    probes.sort_unstable_by_key(|probe| (probe.filesystem, probe.run.start));
+    probes
 }
 
 #[cfg(test)]
@@ -330,7 +344,7 @@ mod tests {
             (
                 "outside, then came",
                 found(&[two], &[kept(&[one], 1)], vec![]),
-                vec![shared(&[(1, 10), (2, 10)], true, 10)],
+                vec![shared(&[(1, 10), (2, 10)], false, 10)],
             ),
         ];
         for (name, sharing, expected) in cases {

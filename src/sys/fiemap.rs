@@ -59,6 +59,9 @@ pub struct FileExtent {
     pub encoded: bool,
 }
 
+/// Extents of a file, and true if its content is in the metadata of the filesystem.
+pub type FileExtents = (Vec<FileExtent>, bool);
+
 /// Returns the extents of the regular file that is open for reading as `fd`.
 ///
 /// `FIEMAP_FLAG_SYNC` is not set, since it would write dirty pages to the disk, and a scan must not write. Blocks
@@ -66,21 +69,23 @@ pub struct FileExtent {
 ///
 /// # Errors
 /// `OPNOTSUPP` or `NOTTY` if the filesystem does not support the request.
-pub fn extents(fd: BorrowedFd<'_>) -> Result<Vec<FileExtent>> {
+pub fn extents(fd: BorrowedFd<'_>) -> Result<FileExtents> {
     let mut found: Vec<FileExtent> = Vec::new();
+    let mut is_inline = false;
     let mut start = 0;
     loop {
         let request = request_extents(fd, start)?;
         let count = usize::try_from(request.header.mapped_extents).unwrap_or(0).min(BATCH);
         let Some(last) = count.checked_sub(1).map(|position| request.extents[position]) else {
-            return Ok(found);
+            return Ok((found, is_inline));
         };
         for extent in &request.extents[..count] {
+            is_inline |= extent.flags & DATA_INLINE != 0;
             push(&mut found, extent);
         }
         let end = last.logical.saturating_add(last.length);
         if last.flags & LAST != 0 || end <= start {
-            return Ok(found);
+            return Ok((found, is_inline));
         }
         start = end;
     }
@@ -170,7 +175,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), [1; 10_000]).unwrap();
         match extents(file.as_file().as_fd()) {
-            Ok(found) => assert!(found.iter().all(|extent| !extent.shared), "{found:?}"),
+            Ok((found, _)) => assert!(found.iter().all(|extent| !extent.shared), "{found:?}"),
             Err(error) => assert!(matches!(error, rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOTTY)),
         }
     }

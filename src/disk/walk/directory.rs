@@ -168,18 +168,17 @@ impl Worker<'_, '_> {
             Some(name) => extents::ask(self.walk.opener, here.fd, name, stat, &reflinks),
             None => extents::ask_held(here.fd, stat.st_ino, &reflinks),
         };
-        let runs = runs.map(|found| {
-            self.note_estimate(found.is_estimate);
-            found.runs
-        });
         match runs {
-            Ok(runs) if linked => self.walk.links.attach(key, reflinks.filesystem, runs),
-            Ok(runs) => {
+            Ok(found) if linked => self.walk.links.attach(key, reflinks.filesystem, found.runs),
+            Ok(found) => {
                 if reflinks.is_btrfs {
-                    let metadata = &mut here.tally.metadata_bytes;
-                    *metadata = metadata.saturating_add_signed(btrfs::more_metadata(&runs));
+                    let becomes_inline = found.is_inline && tally.inline_bytes == 0;
+                    let (metadata, inline) = btrfs::correction(tally.bytes, &found.runs, becomes_inline);
+                    here.tally.metadata_bytes = here.tally.metadata_bytes.saturating_add_signed(metadata);
+                    here.tally.inline_bytes += inline;
                 }
-                self.note_extents(reflinks.filesystem, here.unit, &runs);
+                self.note_estimate(found.is_estimate);
+                self.note_extents(reflinks.filesystem, here.unit, &found.runs);
             }
             Err(error) => {
                 return self.fail(here.origin.tree, here.place, name, "asking for extents", error);

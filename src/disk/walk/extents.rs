@@ -69,6 +69,8 @@ pub struct FileRuns {
     pub runs: Vec<DiskRun>,
     /// Some are compressed, and their size on the disk is not permitted to be read.
     pub is_estimate: bool,
+    /// The content is in the metadata of the filesystem: that of btrfs, if it has at most 2 KiB, also compressed.
+    pub is_inline: bool,
 }
 
 /// Asks for the extents of the entry `name` of `parent`, which is a regular file according to `stat`.
@@ -97,14 +99,14 @@ pub fn ask(
 /// Asks for the extents of the regular file of `handle` (`O_PATH`).
 pub fn ask_held(handle: BorrowedFd<'_>, inode: u64, reflinks: &Reflinks) -> Result<FileRuns> {
     let file = beneath::reopen(handle)?;
-    let extents = match fiemap::extents(file.as_fd()) {
+    let (extents, is_inline) = match fiemap::extents(file.as_fd()) {
         Err(Errno::OPNOTSUPP | Errno::NOTTY) => return Ok(FileRuns::default()),
         result => result?,
     };
     if reflinks.is_btrfs
         && let Ok(on_disk) = btrfs::disk_extents(file.as_fd(), inode)
     {
-        return Ok(FileRuns { runs: whole(&on_disk, &extents), is_estimate: false });
+        return Ok(FileRuns { runs: whole(&on_disk, &extents), is_estimate: false, is_inline });
     }
     let is_estimate = extents.iter().any(|extent| extent.encoded);
     let runs = extents.iter().map(|extent| DiskRun {
@@ -114,7 +116,7 @@ pub fn ask_held(handle: BorrowedFd<'_>, inode: u64, reflinks: &Reflinks) -> Resu
         references: 1,
         shared: extent.shared,
     });
-    Ok(FileRuns { runs: runs.collect(), is_estimate })
+    Ok(FileRuns { runs: runs.collect(), is_estimate, is_inline })
 }
 
 /// Returns a run for each extent on the disk that the file refers to. `in_file` says which parts of them are shared.

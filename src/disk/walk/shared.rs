@@ -20,6 +20,8 @@ pub struct Walk<'a> {
     pub opener: Opener,
     pub counters: Counters<'a>,
     pub links: Links,
+    /// Number of samples that were drawn.
+    pub samples: AtomicUsize,
     /// Filesystem of each root on which files are asked for their extents.
     pub reflinks: Vec<Option<Reflinks>>,
     /// `st_dev` of each root whose inodes are counted by chunk.
@@ -66,6 +68,7 @@ impl<'a> Walk<'a> {
             opener,
             counters: Counters::new(trees.iter().map(|tree| tree.unit + 1).max(), options.progress),
             links: Links::new(reflinks.iter().any(Option::is_some)),
+            samples: AtomicUsize::new(0),
             reflinks,
             xfs,
         }

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 
@@ -16,7 +17,7 @@ use super::tree_directory::TreeDirectory;
 use super::types::WalkError;
 use crate::disk::inode_chunks::{Holding, ThreadHoldings};
 use crate::disk::runs::DiskRun;
-use crate::disk::samples::FileSample;
+use crate::disk::samples::{self, FileSample};
 use crate::sys::beneath::DIRECTORY;
 use crate::sys::root::into_mounts;
 
@@ -156,6 +157,9 @@ impl<'w, 'a> Worker<'w, 'a> {
 
     /// Records a file that represents `weight` bytes.
     pub fn note_sample(&mut self, tree: usize, place: &TreeDirectory, name: Option<&CStr>, weight: u64) {
+        if self.walk.samples.fetch_add(1, Ordering::Relaxed) >= samples::MOST {
+            return;
+        }
         let trees = self.walk.trees;
         let unit = trees[tree].unit;
         let before = trees[..tree].iter().rev().take_while(|tree| tree.unit == unit).count();

@@ -203,7 +203,7 @@ impl Largest {
 
     /// Returns the files that are the largest on the disk, the largest first.
     fn sorted(self, threads: usize) -> Vec<BigFile> {
-        let mut files = self.0.into_values().map(|(_, file)| file).collect();
+        let mut files: Vec<_> = self.0.into_values().map(|(_, file)| file).collect();
         take_off_shared(&mut files, threads);
         files.truncate(MOST);
         files

@@ -52,7 +52,7 @@ fn not_kept(extents: &[SharedExtents]) -> Vec<(usize, u64)> {
 }
 
 /// Takes off the bytes of files that `st_blocks` counts and a deletion of the file does not free.
-pub(super) fn take_off_shared(files: &mut Vec<BigFile>, threads: usize) {
+pub(super) fn take_off_shared(files: &mut [BigFile], threads: usize) {
     let (mut roots, mut trees) = (Vec::new(), Vec::new());
     for (unit, file) in files.iter().enumerate() {
         let (Some(directory), Some(name)) = (file.path.parent(), file.path.file_name()) else { continue };
