@@ -188,7 +188,6 @@ mod tests {
         for (available_bytes, capacity_bytes, status, expected) in [
             (20 << 10, 1 << 30, Status::Error, "100.0% used, 20.0 KiB available"),
             (1 << 20, 1 << 30, Status::Warning, "99.9% used, 1.0 MiB available"),
-            // 82.148 % is 82.15 in documents, and so 82.2 on screens.
             (178_520 << 10, 1_000_000 << 10, Status::Warning, "82.2% used"),
         ] {
             let filesystem = Filesystem {

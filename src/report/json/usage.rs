@@ -258,7 +258,6 @@ fn label_of_large(part: &Part, all: &[Part]) -> String {
 
 fn in_store(line: &Line) -> ShareRowDoc {
     let label = label(line.kind);
-    // The reason is shown without its remedy, which the end of a shortened label would contain alone.
     let name = line.name.as_ref().map(|name| name.split("; ").next().unwrap_or_default());
     let label = name.map_or_else(|| label.to_owned(), |name| format!("{label} {name}"));
     let counted = !matches!(line.kind, LineKind::Unknown | LineKind::Metadata | LineKind::Other);
