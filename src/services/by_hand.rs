@@ -13,7 +13,7 @@ use crate::stores::Scan;
 use crate::stores::other_usage::{BigFile, OtherUser, OtherUserKind, OtherUsers};
 
 /// Minimum size of a suggested file or directory. A filesystem with less available space counts as full.
-const LEAST: u64 = 1 << 20;
+pub(crate) const LEAST: u64 = 1 << 20;
 
 /// Adds a hint to a plan that ended for lack of space: the file or directory to look at first. If a runtime should have
 /// deleted (in the stores `of_runtime`) and the store can be edited directly, the hint names that way too.

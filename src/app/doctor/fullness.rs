@@ -7,7 +7,7 @@ use super::node::Node;
 use crate::app::report::thresholds;
 use crate::disk::Progress;
 use crate::model::Filesystem;
-use crate::model::text::display::{bytes, shell_word};
+use crate::model::text::display::{bytes, shell_word, two_decimals};
 use crate::policy::forecast::Forecast;
 use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
 use crate::services::{by_hand, forecast, outside};
@@ -66,7 +66,7 @@ fn judge(
     forecast: Option<&Forecast>,
     is_foreign: bool,
 ) -> Check {
-    let Some(percent) = filesystem.used_percent() else {
+    let Some(percent) = filesystem.used_percent().map(two_decimals) else {
         let message = "its figures contradict each other: gc deletes nothing for lack of space";
         return Check::warning("", message, "check the filesystem and the kernel log (dmesg)");
     };
@@ -85,16 +85,17 @@ fn judge(
     let full = forecast.map(Forecast::until_full);
     let evicts =
         passed.iter().any(|threshold| matches!(threshold.name, ThresholdName::Eviction { hard: true, .. }));
+    let is_out_of_bytes = filesystem.available_bytes < by_hand::LEAST;
     let is_out_of_inodes = by_hand::is_out_of_inodes(filesystem);
     let status = match full {
-        _ if filesystem.available_bytes == 0 || is_out_of_inodes || (evicts && !is_foreign) => Status::Error,
+        _ if is_out_of_bytes || is_out_of_inodes || (evicts && !is_foreign) => Status::Error,
         _ if !passed.is_empty() || percent.max(inodes) >= NEARLY_FULL_PERCENT => Status::Warning,
         Some(full) if full.after <= SOON => Status::Warning,
         _ => Status::Ok,
     };
     let mut message = format!("{percent:.1}% used, {} available", bytes(filesystem.available_bytes));
     if inodes >= 50.0 {
-        message.push_str(&format!(", {inodes:.0}% of the inodes used"));
+        message.push_str(&format!(", {:.0}% of the inodes used", inodes.floor()));
     }
     if !passed.is_empty() {
         let names: Vec<_> = passed.iter().map(ToString::to_string).collect();
@@ -124,6 +125,8 @@ mod tests {
     use super::*;
     use crate::policy::thresholds::Source;
 
+    const MIB: f64 = 1_048_576.0;
+
     fn threshold(name: ThresholdName, percent: f64, source: Source) -> DiskThreshold {
         DiskThreshold { name, percent, source, of: Counted::Bytes }
     }
@@ -141,13 +144,13 @@ mod tests {
         ];
         let soon = Forecast {
             window: SignedDuration::from_hours(6),
-            rate: 100.0 / 86_400.0,
-            slowest: 50.0 / 86_400.0,
-            fastest: 200.0 / 86_400.0,
+            rate: 100.0 * MIB / 86_400.0,
+            slowest: 50.0 * MIB / 86_400.0,
+            fastest: 200.0 * MIB / 86_400.0,
             available_bytes: 0,
         };
         for (available, ahead, is_foreign, status, expected) in [
-            (500, None, false, Status::Ok, "50.0% used, 500 B available"),
+            (500, None, false, Status::Ok, "50.0% used, 500.0 MiB available"),
             (280, None, false, Status::Ok, "72.0% used"),
             (250, None, false, Status::Warning, "above layersweep's gc at 75%"),
             (150, None, false, Status::Error, "at 75%, hard eviction (imagefs.available) at 85%"),
@@ -166,17 +169,41 @@ mod tests {
                 mount: "/".into(),
                 device: "/dev/vda".into(),
                 fstype: "xfs".into(),
-                capacity_bytes: 1000,
-                used_bytes: 1000 - available,
-                available_bytes: available,
+                capacity_bytes: 1000 << 20,
+                used_bytes: (1000 - available) << 20,
+                available_bytes: available << 20,
                 inodes: 0,
                 inodes_free: 0,
             };
-            let forecast = ahead.map(|available_bytes| Forecast { available_bytes, ..soon });
+            let forecast = ahead.map(|ahead: u64| Forecast { available_bytes: ahead << 20, ..soon });
             let check = judge(&filesystem, &thresholds, forecast.as_ref(), is_foreign);
             assert_eq!(check.status, status, "{check:?}");
             assert!(check.message.contains(expected), "{expected}: {check:?}");
             assert_eq!(check.remedy.is_empty(), status == Status::Ok, "{check:?}");
+        }
+    }
+
+    #[test]
+    fn disk_is_full_with_its_last_kibibytes() {
+        for (available_bytes, capacity_bytes, status, expected) in [
+            (20 << 10, 1 << 30, Status::Error, "100.0% used, 20.0 KiB available"),
+            (1 << 20, 1 << 30, Status::Warning, "99.9% used, 1.0 MiB available"),
+            (178_520 << 10, 1_000_000 << 10, Status::Warning, "82.2% used"),
+        ] {
+            let filesystem = Filesystem {
+                mount: "/".into(),
+                device: "/dev/vda".into(),
+                fstype: "xfs".into(),
+                capacity_bytes,
+                used_bytes: capacity_bytes - available_bytes,
+                available_bytes,
+                inodes: 10_000,
+                inodes_free: 714,
+            };
+            let check = judge(&filesystem, &[], None, false);
+            assert!(check.message.contains(expected), "{expected}: {check:?}");
+            assert!(check.message.contains(", 92% of the inodes used"), "{check:?}");
+            assert_eq!(check.status, status, "{check:?}");
         }
     }
 

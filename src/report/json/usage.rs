@@ -258,7 +258,8 @@ fn label_of_large(part: &Part, all: &[Part]) -> String {
 
 fn in_store(line: &Line) -> ShareRowDoc {
     let label = label(line.kind);
-    let label = line.name.as_ref().map_or_else(|| label.to_owned(), |name| format!("{label} {name}"));
+    let name = line.name.as_ref().map(|name| name.split("; ").next().unwrap_or_default());
+    let label = name.map_or_else(|| label.to_owned(), |name| format!("{label} {name}"));
     let counted = !matches!(line.kind, LineKind::Unknown | LineKind::Metadata | LineKind::Other);
     ShareRowDoc {
         in_store: true,
@@ -310,4 +311,23 @@ fn groups(grouped: &Grouped) -> Vec<GroupDoc> {
     ]
     .map(|(kind, bytes)| GroupDoc { kind, name: None, images: 0, containers: 0, fair_bytes: bytes });
     groups.chain(closing).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn label_of_unreachable_images_ends_with_the_reason() {
+        let line = Line {
+            kind: LineKind::ImagesOutOfReach,
+            name: Some("/s belongs to alice; run as that user: podman unshare layersweep".into()),
+            count: 1,
+            bytes: 1,
+            inodes: 1,
+            reclaimable_bytes: 0,
+            is_measured: true,
+        };
+        assert_eq!(in_store(&line).label, "Images out of reach, /s belongs to alice");
+    }
 }

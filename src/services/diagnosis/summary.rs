@@ -204,6 +204,7 @@ fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
         .collect();
     let images = of_kind(&automatic, CauseKind::UnusedImages);
     let leaks = of_kind(&automatic, CauseKind::Leak);
+    let is_stuck = commands.is_empty() && !has_room(disk);
     // Unused data that is not deleted now.
     let kept: Vec<_> = [
         (images > 0 && gc.is_nothing())
@@ -213,6 +214,9 @@ fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
     ]
     .into_iter()
     .flatten()
+    .chain(
+        out_of_reach(causes, manual.is_empty() && disk.filesystem.available_bytes == 0).filter(|_| is_stuck),
+    )
     .collect();
     let mut out = match commands.is_empty() {
         true if !kept.is_empty() => capital(&kept.join("; ")),
@@ -257,6 +261,23 @@ fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
         out.push_str(&clause);
     }
     out + "."
+}
+
+/// Returns a clause for each reason why unused images are out of reach. `is_full`: some space must be freed by hand
+/// before, so the largest files are named.
+fn out_of_reach<'a>(causes: &'a [&'a Cause], is_full: bool) -> impl Iterator<Item = String> + 'a {
+    let images =
+        causes.iter().filter(|cause| cause.kind == CauseKind::ImagesOutOfReach && !cause.remedy.is_empty());
+    let clauses = images
+        .map(|cause| format!("{} of unused images are out of reach: {}", bytes(cause.bytes), cause.remedy));
+    let files =
+        causes.iter().filter(move |cause| is_full && cause.kind == CauseKind::Other && cause.path.is_some());
+    let largest = files.max_by_key(|cause| cause.bytes).filter(|_| clauses.clone().next().is_some());
+    let largest = largest.map(|cause| {
+        let path = cause.path.as_deref().unwrap_or_default();
+        format!("only you can judge the largest files: {path} ({})", bytes(cause.bytes))
+    });
+    clauses.chain(largest)
 }
 
 /// Returns a clause that names causes of a group with the sum of what they hold.

@@ -172,6 +172,26 @@ fn sentences_match_parts_and_causes() {
             [&["76.0% full"], &["images kept by rules 56.0 GiB"], &["Nothing can be freed safely"]],
         ),
         (
+            "out of reach while the runtime is down",
+            vec![(P::Images, 20), (P::ImagesOutOfReach, 60), (P::StoreOther, 20)],
+            vec![
+                Cause {
+                    remedy: "start it, then `layersweep gc` deletes them".into(),
+                    ..cause(C::ImagesOutOfReach, Kept, 60, "i")
+                },
+                Cause { path: Some("/store/filler".into()), ..cause(C::Other, Kept, 20, "files") },
+            ],
+            true,
+            [
+                &["100.0% full"],
+                &["images out of reach 60.0 GiB"],
+                &[
+                    "60.0 GiB of unused images are out of reach: start it, then `layersweep gc` deletes them; ",
+                    "; only you can judge the largest files: /store/filler (20.0 GiB).",
+                ],
+            ],
+        ),
+        (
             "mostly outside the stores",
             vec![(P::Images, 5), (P::Directory, 75), (P::Other, 10)],
             vec![cause(C::Other, Kept, 75, "files in /home")],
