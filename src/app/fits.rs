@@ -13,6 +13,7 @@ use crate::model::text::names::names;
 use crate::model::text::reference::{self, bare_id};
 use crate::model::{FilesystemIx, Image, ImageIx, Inventory, LayerBlob, Node, NodeKind, Plan, StoreIx};
 use crate::node::image_lists::WantedImage;
+use crate::policy::input::NotRepullable;
 use crate::policy::{FreeFloor, Input, Targets, Task, Thresholds, plan};
 use crate::services::error::{Error, Exit};
 use crate::services::observer::Observer;
@@ -84,9 +85,10 @@ impl SpaceThen {
 /// Deletions that make room for the images.
 #[derive(Debug)]
 pub struct Room {
-    /// The command, with the threshold that makes room; `None` if it can delete nothing.
+    /// The command, with the threshold that makes room; `None` if it does not make enough, or would delete
+    /// [`Self::never_pulled`].
     pub command: Option<String>,
-    /// Its plan if [`Self::to_pin`] are pinned.
+    /// Deletions of images on the filesystem that can be pulled again, if [`Self::to_pin`] are pinned.
     pub plan: Plan,
     /// Images of the request that are here, and that the command deletes unless they are pinned: now, or once they are
     /// older than the minimum age.
@@ -95,7 +97,7 @@ pub struct Room {
     pub fit: Fit,
     /// Number of the first deletions of the plan after which that is so; `None` if they do not fit after all.
     pub enough: Option<usize>,
-    /// Images that the plan deletes and that were never pulled.
+    /// Images that were never pulled, and that a run with this threshold deletes, with or without these pins.
     pub never_pulled: Vec<String>,
     /// Bytes that the plan frees on the filesystem.
     pub freed_bytes: u64,
@@ -220,7 +222,9 @@ pub fn fits(
                     Estimate::of_images(&disks)
                 };
                 let given: Vec<_> = given.iter().flatten().copied().collect();
-                make_room(input, measured, (filesystem, now, total.disk), &given, &arriving, reach.command())
+                let stores = stores_to_name(inventory, store);
+                let command = reach.command_in(inventory, &stores);
+                make_room(input, measured, (filesystem, now, total.disk), &given, &arriving, &command)
             },
         )?)
     };
@@ -229,8 +233,26 @@ pub fn fits(
     Ok(Fits { store, images, total, now, then, fit, room, gc_refused, result })
 }
 
-/// Finds the threshold with which `gc` makes room for `bytes` on a filesystem, and keeps the images `given`. `arriving`
-/// returns the bytes that arrive if the images with these ids are gone.
+/// Returns the stores that a command has to name so that it deletes nothing on another filesystem than that of `target`;
+/// none if there are only stores on that one.
+fn stores_to_name(inventory: &Inventory, target: StoreIx) -> Vec<StoreIx> {
+    let has_images = |ix: StoreIx| inventory.images.iter().any(|image| image.store == ix);
+    let stores = (0..inventory.stores.len()).map(StoreIx::from);
+    let stores = stores.filter(|ix| *ix == target || !inventory[*ix].read_only && has_images(*ix));
+    let is_here = |ix: &StoreIx| inventory[*ix].filesystem == inventory[target].filesystem;
+    let (here, elsewhere): (Vec<_>, Vec<_>) = stores.partition(is_here);
+    let is_named = |ix: &StoreIx| {
+        let mut images = inventory.images.iter().enumerate();
+        let is_reachable =
+            images.any(|(image, of)| of.store == *ix && !inventory.out_of_reach.contains_key(&image.into()));
+        *ix == target || is_reachable && !inventory[*ix].is_of_artifacts()
+    };
+    if elsewhere.is_empty() { Vec::new() } else { here.into_iter().filter(is_named).collect() }
+}
+
+/// Finds the threshold with which `gc` makes room for `bytes` on a filesystem. Only images there that can be pulled again
+/// make room, and none of the images `given`. `arriving` returns the bytes that arrive if the images with these ids are
+/// gone.
 fn make_room(
     input: Input<'_>,
     measured: &[Measured],
@@ -242,10 +264,26 @@ fn make_room(
     /// Maximum number of plans. Each may delete layers that have to arrive again.
     const ROUNDS: usize = 4;
     let targets = input.policy.targets;
-    let mut facts = input.facts.to_vec();
-    for image_ix in given {
-        facts[image_ix.get()].pinned_by.push("one of the images that are to fit".into());
+    let inventory = input.inventory;
+    let mut of_run = input.facts.to_vec();
+    for (image, facts) in inventory.images.iter().zip(&mut of_run) {
+        if inventory[image.store].filesystem != filesystem {
+            facts.pinned_by.push("on another filesystem".into());
+        }
     }
+    let input = Input { facts: &of_run, ..input };
+    let mut pinned = of_run.clone();
+    for image_ix in given {
+        pinned[image_ix.get()].pinned_by.push("one of the images that are to fit".into());
+    }
+    let never_pulled = inventory.never_pulled();
+    let is_never_pulled = |target: &Target| {
+        target.store.clone().is_some_and(|store| never_pulled.contains(&(store, target.id.clone())))
+    };
+    let is_elsewhere = |target: &Target| {
+        let store = target.store.as_ref().and_then(|store| inventory.find_store(store));
+        store.is_some_and(|store_ix| inventory[store_ix].filesystem != filesystem)
+    };
     let mut round = 0;
     loop {
         round += 1;
@@ -253,7 +291,11 @@ fn make_room(
         let mut policy = input.policy.clone();
         policy.targets.used = Some(Thresholds { high: percent, low: percent });
         let unpinned = Input { policy: &policy, ..input };
-        let plan = plan::plan(Input { facts: &facts, ..unpinned }, Task::Policy, measured);
+        let mut repullable = policy.clone();
+        repullable.protect.not_repullable = NotRepullable::Always;
+        let kept = Input { policy: &repullable, facts: &pinned, ..input };
+        let mut plan = plan::plan(kept, Task::Policy, measured);
+        plan.kept.retain(|kept| !is_elsewhere(&kept.target));
         let gone = plan.steps.iter().map(|step| step.target.id.as_str()).collect();
         let needed = arriving(&gone);
         if (needed.middle > bytes.middle || needed.high > bytes.high) && round < ROUNDS {
@@ -274,24 +316,37 @@ fn make_room(
         let fits: Vec<_> = spaces.iter().map(|then| then.fit(&targets, &now).unwrap_or(Fit::No)).collect();
         let fit = fits.last().copied().unwrap_or(Fit::No);
         let enough = fits.iter().position(|after| *after == fit).filter(|_| fit != Fit::No);
+        let enough = enough.map(|position| position + 1);
         let Some(then) = spaces.last().copied() else {
             let (to_pin, never_pulled, then) = (Vec::new(), Vec::new(), start);
             let fit = then.fit(&targets, &now).unwrap_or(Fit::No);
             return Room { command: None, plan, to_pin, fit, enough: None, never_pulled, freed_bytes, then };
         };
-        let never_pulled = input.inventory.never_pulled();
-        let lost = plan.steps.iter().map(|step| &step.target).filter(|target| {
-            target.store.clone().is_some_and(|store| never_pulled.contains(&(store, target.id.clone())))
-        });
+        let run = plan::plan(Input { facts: &pinned, ..unpinned }, Task::Policy, measured);
         let unpinned = plan::plan(unpinned, Task::Policy, measured);
+        let steps = run.steps.iter().chain(&unpinned.steps);
+        let lost = titles(steps.map(|step| &step.target).filter(|target| is_never_pulled(target)));
+        if fit == Fit::No || !lost.is_empty() {
+            let never_pulled = lost;
+            return Room {
+                command: None,
+                plan,
+                to_pin: Vec::new(),
+                fit,
+                enough,
+                never_pulled,
+                freed_bytes,
+                then,
+            };
+        }
         let young = unpinned.kept.iter().filter(|kept| kept.rule == Rule::MinAge);
         let deletable = unpinned.steps.iter().map(|step| &step.target).chain(young.map(|kept| &kept.target));
         return Room {
             command: Some(format!("{command} --high {percent} --low {percent}")),
             to_pin: titles(deletable.filter(|target| given.contains(target.id.as_str()))),
             fit,
-            enough: enough.map(|position| position + 1),
-            never_pulled: titles(lost),
+            enough,
+            never_pulled: lost,
             freed_bytes,
             then,
             plan,
@@ -300,7 +355,14 @@ fn make_room(
 }
 
 fn titles<'a>(targets: impl Iterator<Item = &'a Target>) -> Vec<String> {
-    targets.map(|target| target.title().to_owned()).collect()
+    let mut titles: Vec<String> = Vec::new();
+    for target in targets {
+        // Two stores may have the same image.
+        if !titles.iter().any(|title| title == target.title()) {
+            titles.push(target.title().to_owned());
+        }
+    }
+    titles
 }
 
 /// Returns the percentage to which the usage has to fall now, so that it is at the low threshold after `bytes` more. If
@@ -428,6 +490,63 @@ fn find(inventory: &Inventory, store: StoreIx, wanted: &WantedImage) -> Option<I
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::deletion::plan::TargetKind;
+    use crate::model::{Consistency, Labels, Origin, Store, StoreKind};
+
+    fn image(store: usize) -> Image {
+        Image {
+            id: "aa".into(),
+            store: store.into(),
+            names: vec![],
+            digests: vec![],
+            created: None,
+            evidence: vec![],
+            origin: Origin::default(),
+            blobs: Vec::new(),
+            is_list: false,
+            pinned_by: vec![],
+            labels: Labels::default(),
+            layers: vec![],
+            listed_bytes: None,
+            holds: vec![],
+        }
+    }
+
+    #[test]
+    fn command_names_stores_of_one_disk() {
+        let store = |kind, filesystem: usize| Store {
+            kind,
+            root: "/store".into(),
+            driver: "overlay".into(),
+            filesystem: filesystem.into(),
+            read_only: false,
+            origin: String::new(),
+            consistency: Consistency::Consistent,
+        };
+        // The first store is that of the pulls; the third is out of reach.
+        for (filesystems, expected) in
+            [([0, 0, 0, 0], &[][..]), ([0, 0, 0, 1], &[0, 1]), ([0, 1, 1, 0], &[0, 3]), ([1, 0, 0, 0], &[0])]
+        {
+            let mut inventory = Inventory { images: (0..4).map(image).collect(), ..Inventory::default() };
+            inventory.stores = filesystems.map(|ix| store(StoreKind::ContainersStorage, ix)).into();
+            inventory.stores[0].kind = StoreKind::Containerd;
+            inventory.out_of_reach.insert(2.into(), "it belongs to alice".into());
+            let named = stores_to_name(&inventory, 0.into());
+            assert_eq!(
+                named,
+                expected.iter().map(|ix| StoreIx::from(*ix)).collect::<Vec<_>>(),
+                "{filesystems:?}"
+            );
+        }
+        let target = |id: &str| Target {
+            kind: TargetKind::Image,
+            store: None,
+            id: id.into(),
+            names: vec![],
+            leak: None,
+        };
+        assert_eq!(titles([&target("aa"), &target("bb"), &target("aa")].into_iter()), ["aa", "bb"]);
+    }
 
     #[test]
     fn threshold_leaves_room_for_the_images() {

@@ -279,17 +279,21 @@ fn end_of_use(container: &Container, removal: Option<PrintedCommand>, store: &Ow
         }
         None => {}
     }
-    match removal_command(*owner, id, *sandbox, store) {
-        Some(command) if matches!(owner, Owner::Podman | Owner::Docker) => {
-            let (program, id) = command.rsplit_once(" rm ").unwrap_or_default();
-            format!("if nothing needs {object}: `{program} stop {id}`, then `{command}`")
+    let command = removal_command(*owner, id, *sandbox, store);
+    let words = command.as_deref().and_then(|command| command.rsplit_once(" rm "));
+    // The removal of a container deletes what it has written, so of one that runs only the listing is printed.
+    let list = match (owner, words) {
+        (Owner::Podman | Owner::Docker, Some((program, id))) => format!("{program} ps --filter id={id}"),
+        (Owner::Buildah, Some((program, id))) => format!("{program} containers --filter id={id}"),
+        (Owner::Containerd, Some((program, id))) if container.id.contains('/') => {
+            format!("{program} info {id}")
         }
-        Some(_) if *owner == Owner::CriO || container.sandbox_id.is_some() => {
-            format!("{object} may be running: the image is free once its pod is deleted")
+        (Owner::CriO | Owner::Containerd, _) if command.is_some() => {
+            return format!("{object} may be running: the image is free once its pod is deleted");
         }
-        Some(command) => format!("if nothing needs {object}: stop it, then `{command}`"),
-        None => format!("{object} can be removed by the program that made it"),
-    }
+        _ => return format!("{object} can be removed by the program that made it"),
+    };
+    format!("{object} may be running, and its removal deletes what it has written: `{list}` shows it")
 }
 
 fn image(scan: &Scan, reference: &str) -> Result<ImageIx, Error> {
@@ -335,7 +339,7 @@ mod tests {
         let store = OwnersStore { graphroot: "/var/lib/containers/storage".into(), user: None };
         for (owner, id, state, expected) in [
             (Owner::Docker, "moby/00", ContainerState::Exited, "`docker rm 00` removes container a, if"),
-            (Owner::Docker, "moby/00", ContainerState::Running, "`docker stop 00`, then `docker rm 00`"),
+            (Owner::Docker, "moby/00", ContainerState::Running, ": `docker ps --filter id=00` shows it"),
             (Owner::Podman, "00", ContainerState::Created, "`podman rm 00` removes"),
             (Owner::Buildah, "00", ContainerState::Unknown, "`buildah rm 00` removes"),
             (Owner::CriO, "00", ContainerState::Running, "once its pod is deleted"),
@@ -344,7 +348,7 @@ mod tests {
                 Owner::Containerd,
                 "default/00",
                 ContainerState::Running,
-                "stop it, then `ctr -n default containers rm 00`",
+                ": `ctr -n default containers info 00` shows it",
             ),
             (Owner::Containerd, "ci/00", ContainerState::Exited, "by the program that made it"),
         ] {
@@ -360,8 +364,8 @@ mod tests {
         let running = Container { state: ContainerState::Running, ..container() };
         assert_eq!(
             end_of_use(&running, None, &alices),
-            "if nothing needs container a: `as alice: podman --root '/srv/a b' stop 0a`, then `as alice: podman \
-             --root '/srv/a b' rm 0a`"
+            "container a may be running, and its removal deletes what it has written: `as alice: podman --root '/srv/a b' \
+             ps --filter id=0a` shows it"
         );
     }
 

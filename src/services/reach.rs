@@ -9,6 +9,7 @@ use crate::config::{Config, Via};
 use crate::execute::ImageFacts;
 use crate::execute::by_store::Way;
 use crate::execute::editors::Editors;
+use crate::model::text::display::shell_word;
 use crate::model::{ImageIx, Inventory, OwnersStore, StoreIx};
 use crate::policy::{Facts, PolicyKind};
 use crate::services::error::Error;
@@ -35,6 +36,8 @@ pub struct Reach {
     pub(crate) facts: ImageFacts,
     /// Way of each store; empty if no run could begin.
     pub(crate) ways: Vec<Way>,
+    /// Socket of the runtime that deletes; `None` without one.
+    endpoint: Option<String>,
 }
 
 /// Scans, and asks what can be deleted; records nothing.
@@ -65,7 +68,7 @@ impl Reach {
             let facts = ImageFacts::of(facts.collect());
             let closed = closed.into_keys().collect();
             let refusal = mark(request, config, scanned, closed, facts.out_of_reach());
-            return Self { is_direct: false, refusal, facts, ways: Vec::new() };
+            return Self { is_direct: false, refusal, facts, ways: Vec::new(), endpoint: None };
         }
         let editors = store_editing::editors(request, &scanned.scan);
         let reach = Self::ask(request, config, &scanned.scan, &editors);
@@ -85,16 +88,31 @@ impl Reach {
             facts => (facts, !is_seen),
         };
         match facts {
-            Ok((facts, ways)) => Self { is_direct, refusal: None, facts, ways },
+            Ok((facts, ways, endpoint)) => Self { is_direct, refusal: None, facts, ways, endpoint },
             Err(error) => {
                 let facts = ImageFacts::of(of_users(&scan.inventory, editors));
-                Self { is_direct, refusal: Some(error), facts, ways: Vec::new() }
+                Self { is_direct, refusal: Some(error), facts, ways: Vec::new(), endpoint: None }
             }
         }
     }
 
     pub fn command(&self) -> &'static str {
         if self.is_direct { "layersweep gc --via direct" } else { "layersweep gc" }
+    }
+
+    /// Returns the command for these stores alone, with the socket of the runtime: in named stores a runtime deletes only
+    /// if it is named as well.
+    pub(crate) fn command_in(&self, inventory: &Inventory, stores: &[StoreIx]) -> String {
+        let mut command = self.command().to_owned();
+        for store in stores.iter().map(|store_ix| &inventory[*store_ix]) {
+            let root = shell_word(&store.root.to_string_lossy());
+            command.push_str(&format!(" {} {root}", store.kind.facts().flag));
+        }
+        let endpoint = self.endpoint.as_ref().filter(|_| !stores.is_empty());
+        endpoint
+            .iter()
+            .for_each(|endpoint| command.push_str(&format!(" --cri-endpoint {}", shell_word(endpoint))));
+        command
     }
 
     /// Way in which a run deletes images of a store, as a clause.
@@ -114,20 +132,21 @@ impl Reach {
     }
 }
 
-/// Facts about the images from the remover that a run would use, and the ways of their stores.
+/// Facts about the images from the remover that a run would use, the ways of their stores, and the runtime's socket.
 fn facts(
     request: &Request,
     config: &Config,
     scan: &Scan,
     editors: &Editors,
-) -> Result<(ImageFacts, Vec<Way>), Error> {
+) -> Result<(ImageFacts, Vec<Way>, Option<String>), Error> {
     let selection = Selection::Gc { only: vec![Only::Images], policy: PolicyKind::Exact };
     let gc_request = GcRequest { request, config, selection, dry_run: true, while_runtime_runs: false };
     let mut deleter = Deleter::for_reading(&gc_request, scan)?;
     deleter.check(request, &scan.inventory, editors)?;
+    let endpoint = deleter.cri.as_ref().map(|cri| cri.client().endpoint().to_string());
     let mut remover = deleter.remover(editors);
     let facts = ImageFacts::of_remover(scan, &request.stores()?, &mut remover)?;
-    Ok((facts, remover.ways(&scan.inventory)))
+    Ok((facts, remover.ways(&scan.inventory), endpoint))
 }
 
 /// Adds to the inventory of a scan the images that rules keep, and the stores and images that are out of reach. Returns

@@ -122,6 +122,8 @@ fn growth_of_a_week_equals_scans() {
     }
     let disk = LoopFs::new(Fs::Ext4, 400 * MIB);
     let node = Node::of(small::still(&disk.path().join("storage")));
+    let run = node.run(&["usage", "--since", "2999-01-01"]).expect_code(2);
+    assert!(run.stderr.trim_end().ends_with(": this time is in the future"), "{run:?}");
     let run = node.run(&["usage", "--since", "7d"]).expect_code(1);
     assert!(
         run.stdout.is_empty() && run.stderr.contains("no scan is kept") && run.stderr.contains("hint: "),

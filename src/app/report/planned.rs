@@ -5,7 +5,7 @@ use crate::model::Plan;
 use crate::model::deletion::plan::{Cause, PassEnd, freed_on};
 use crate::model::rules::Rule;
 use crate::model::space::BytesAndInodes;
-use crate::model::{FilesystemIx, StoreIx};
+use crate::model::{FilesystemIx, Inventory, StoreIx};
 use crate::policy::leaks::{self, LeakRequest};
 use crate::services::diagnosis::Planned;
 use crate::services::error::Error;
@@ -69,7 +69,8 @@ impl Plans {
             Some(PassEnd::Invalid) => "the disk's figures or its thresholds are invalid".to_owned(),
             Some(PassEnd::Open | PassEnd::Reached | PassEnd::NotReached) => {
                 let no_space = no_space.map(|problem| problem.message.as_str());
-                why_nothing(self.explain_kept(Some(Rule::MinAge)), no_space, self.explain_kept(None))
+                let explain = |rule| self.explain_kept(&scanned.scan.inventory, filesystem_ix, rule);
+                why_nothing(explain(Some(Rule::MinAge)), no_space, explain(None))
             }
         };
         let steps = self.images.steps.iter();
@@ -88,9 +89,19 @@ impl Plans {
         }
     }
 
-    /// Returns the command that explains the first image that is kept; if `rule` is given, that is kept by this rule.
-    fn explain_kept(&self, rule: Option<Rule>) -> Option<String> {
-        let mut kept = self.images.kept.iter().filter(|kept| rule.is_none_or(|rule| kept.rule == rule));
+    /// Returns the command that explains the first image of a filesystem that is kept; if `rule` is given, that is kept by
+    /// this rule.
+    fn explain_kept(
+        &self,
+        inventory: &Inventory,
+        filesystem_ix: FilesystemIx,
+        rule: Option<Rule>,
+    ) -> Option<String> {
+        let mut kept = self.images.kept.iter().filter(|kept| {
+            let store = kept.target.store.as_ref().and_then(|store| inventory.find_store(store));
+            store.is_some_and(|store_ix| inventory[store_ix].filesystem == filesystem_ix)
+                && rule.is_none_or(|rule| kept.rule == rule)
+        });
         kept.next().map(|kept| format!("`{}`", self.images.explain_command(&kept.target)))
     }
 }
@@ -109,7 +120,39 @@ fn why_nothing(young: Option<String>, no_space: Option<&str>, kept: Option<Strin
 
 #[cfg(test)]
 mod tests {
-    use super::why_nothing;
+    use super::*;
+    use crate::model::deletion::plan::{Kept, Target, TargetKind};
+    use crate::model::rules::Ruling;
+    use crate::model::{Consistency, Store, StoreId, StoreKind};
+
+    #[test]
+    fn kept_image_of_this_disk_is_explained() {
+        let store = |kind, root: &str, filesystem: usize| Store {
+            kind,
+            root: root.into(),
+            driver: "overlay".into(),
+            filesystem: filesystem.into(),
+            read_only: false,
+            origin: String::new(),
+            consistency: Consistency::Consistent,
+        };
+        let stores = vec![
+            store(StoreKind::ContainersStorage, "/graph", 0),
+            store(StoreKind::Containerd, "/containerd", 1),
+        ];
+        let kept = stores.iter().map(|store| {
+            let (kind, store) = (TargetKind::Image, Some(StoreId::of(store)));
+            let target = Target { kind, store, id: "aa".into(), names: vec![], leak: None };
+            Kept::new(target, Ruling::keeps(Rule::MinAge, ""))
+        });
+        let images = Plan { kept: kept.collect(), ..Plan::default() };
+        let plans = Plans { images, leaks: leaks::LeakPlan::default(), refused: None, command: "" };
+        let inventory = Inventory { stores, ..Inventory::default() };
+        for (filesystem, flag) in [(0, "--graphroot /graph"), (1, "--containerd-root /containerd")] {
+            let shown = plans.explain_kept(&inventory, FilesystemIx::from(filesystem), Some(Rule::MinAge));
+            assert_eq!(shown, Some(format!("`layersweep explain aa {flag}`")));
+        }
+    }
 
     #[test]
     fn young_images_are_named_before_missing_room() {

@@ -52,17 +52,20 @@ pub struct FitsDoc {
     pub high_percent: Option<u8>,
     /// Percentage at which `gc` ends, and to which the command makes room; null if that target is off.
     pub low_percent: Option<u8>,
-    /// Command that makes room; null if they surely fit, or if nothing can be deleted.
+    /// Command that makes room on this filesystem; null if they surely fit, if it cannot make enough, or if it would
+    /// delete images that were never pulled.
     pub command: Option<String>,
     /// Images of the request that are here, and that this command deletes unless they are pinned first: now, or once
     /// they are older than the minimum age.
     pub to_pin: Vec<String>,
-    /// Images that it deletes then, in this order.
+    /// Images that can be pulled again and that it deletes then, in this order; without a command, those whose deletion
+    /// would be safe.
     pub deletes: Vec<String>,
     /// Number of the first of these deletions after which the answer is `fits_after_gc`; null if that is `no`, or if none
     /// are needed.
     pub deletes_needed: Option<usize>,
-    /// Images among these that were built or loaded here and never pulled: perhaps no registry has them.
+    /// Images that were built or loaded here and never pulled, and that a run which makes room would delete: then there
+    /// is no command.
     pub never_pulled: Vec<String>,
     /// Bytes that these deletions free on the filesystem.
     pub freed_bytes: u64,

@@ -1,7 +1,7 @@
 //! Text of `fits`.
 
 use super::Screen;
-use super::format::{bytes, never_pulled, safe, wrapped};
+use super::format::{bytes, safe, wrapped};
 use super::table::Table;
 use crate::app::fits::Fit;
 use crate::model::arrival::SizeSource;
@@ -35,9 +35,6 @@ pub fn fits(document: &FitsDoc, screen: &Screen) -> String {
     }
     out.push_str(&paragraph(screen, &verdict(document)));
     out.push_str(&room(document, screen));
-    out.push_str(
-        &never_pulled(document.never_pulled.len()).map_or_else(String::new, |text| screen.note(&text)),
-    );
     out.push_str(&paragraph(screen, &only_named(document)));
     indexes(document).iter().for_each(|line| out.push_str(&paragraph(screen, line)));
     out
@@ -173,16 +170,33 @@ fn room(document: &FitsDoc, screen: &Screen) -> String {
     let kept = kept(document, screen);
     let Some(command) = &document.command else {
         let stays = if kept.is_empty() { vec!["there is no image".to_owned()] } else { kept };
-        let title = "Nothing can be deleted to make room (`layersweep report` lists what holds the disk):";
-        return paragraph(screen, title) + &list(screen, &stays);
+        let lost = document.never_pulled.len();
+        let title = if lost > 0 {
+            format!(
+                "No command is given: a run that makes room would delete {} that {} built or loaded here, which perhaps \
+                 no registry has:",
+                count(lost, "image", "images"),
+                if lost == 1 { "was" } else { "were" },
+            )
+        } else if document.deletes.is_empty() {
+            "Nothing can be deleted to make room (`layersweep report` lists what holds the disk):".to_owned()
+        } else {
+            format!(
+                "No deletion makes enough room: without {} that can be pulled again, {} less, it is {after}% used{}, still \
+                 too much (`layersweep report` lists what holds the disk):",
+                count(document.deletes.len(), "unused image", "unused images"),
+                bytes(document.freed_bytes),
+                if document.disk_bytes == 0 { "" } else { " after the pull" },
+            )
+        };
+        let elements = if lost > 0 { first(&document.never_pulled) } else { stays };
+        return paragraph(screen, &title) + &list(screen, &elements);
     };
     let then = match (document.disk_bytes, document.fits_after_gc) {
         // Images that are here, or of unknown size, add nothing.
-        (0, Some(Fit::No)) => " used then, still too much",
         (0, _) => " used then",
-        (_, Some(Fit::Yes) | None) => " used after the pull, which fits",
         (_, Some(Fit::Probably)) => " used after the pull, which probably fits",
-        (_, Some(Fit::No)) => " used after the pull, still too much",
+        (..) => " used after the pull, which fits",
     };
     let advice = format!(
         "{} `{command}` deletes {} and frees {}: {after}%{then}.",
@@ -192,12 +206,10 @@ fn room(document: &FitsDoc, screen: &Screen) -> String {
     );
     let refused = document.gc_refused.as_deref();
     let refused = refused.map_or_else(String::new, |why| format!("It would be refused now: {}", safe(why)));
-    let stays = if document.fits_after_gc == Some(Fit::No) { kept } else { Vec::new() };
     [
         pins(document, screen),
         paragraph(screen, &advice),
         list(screen, &deletions(document)),
-        list(screen, &stays),
         paragraph(screen, &refused),
     ]
     .concat()
@@ -372,18 +384,24 @@ mod tests {
     #[test]
     fn advice_is_one_line_and_a_list() {
         let screen = Screen { width: None, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
-        let document = document();
+        let document = FitsDoc { command: None, ..document() };
         assert_eq!(
             room(&document, &screen),
-            "To make room, `layersweep gc` deletes 1 image and frees 1.0 MiB: 95% used after the pull, still too much.\n\
-             \x20 acme/old:1\n\
+            "No deletion makes enough room: without 1 unused image that can be pulled again, 1.0 MiB less, it is 95% used \
+             after the pull, still too much (`layersweep report` lists what holds the disk):\n\
              \x20 3 images stay because they are in use (used by db, used by web)\n\
              \x20 2 images stay by pinned (the first: pinned by a)\n"
         );
         let deletes = vec!["a:1".into(), "b:1".into(), "c:1".into()];
         let fits_after_gc = Some(Fit::Yes);
         let to_pin = vec!["x;reboot".into()];
-        let enough = FitsDoc { deletes, deletes_needed: Some(2), fits_after_gc, to_pin, ..document };
+        let command = Some("layersweep gc".into());
+        let lost = FitsDoc { never_pulled: vec!["mine:1".into()], ..document.clone() };
+        let screen_of_lost = room(&lost, &screen);
+        assert!(
+            screen_of_lost.starts_with("No command is given: ") && screen_of_lost.ends_with(":\n  mine:1\n")
+        );
+        let enough = FitsDoc { command, deletes, deletes_needed: Some(2), fits_after_gc, to_pin, ..document };
         assert_eq!(
             room(&enough, &screen),
             "First `layersweep pin add 'x;reboot'`: gc may delete what is here of these images.\n\
