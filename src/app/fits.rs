@@ -143,8 +143,8 @@ impl Fits {
     }
 
     pub fn unknown(&self) -> usize {
-        let is_unknown = |coming: &Coming| matches!(coming, Coming::Unknown { .. } | Coming::Index(_));
-        self.images.iter().filter(|(_, coming)| is_unknown(coming)).count()
+        let images = self.images.iter();
+        images.filter(|(_, coming)| matches!(coming, Coming::Unknown { .. } | Coming::Index(_))).count()
     }
 
     pub fn filesystem(&self) -> FilesystemIx {
@@ -239,8 +239,8 @@ fn stores_to_name(inventory: &Inventory, target: StoreIx) -> Vec<StoreIx> {
     let has_images = |ix: StoreIx| inventory.images.iter().any(|image| image.store == ix);
     let stores = (0..inventory.stores.len()).map(StoreIx::from);
     let stores = stores.filter(|ix| *ix == target || !inventory[*ix].read_only && has_images(*ix));
-    let is_here = |ix: &StoreIx| inventory[*ix].filesystem == inventory[target].filesystem;
-    let (here, elsewhere): (Vec<_>, Vec<_>) = stores.partition(is_here);
+    let (here, elsewhere): (Vec<_>, Vec<_>) =
+        stores.partition(|ix| inventory[*ix].filesystem == inventory[target].filesystem);
     let is_named = |ix: &StoreIx| {
         let mut images = inventory.images.iter().enumerate();
         let is_reachable =

@@ -94,10 +94,8 @@ impl Groups {
                 physical_bytes,
             })
             .collect();
-        shared.sort_unstable_by(|a, b| {
-            let units =
-                |group: &SharedExtents| group.counted.iter().map(|(unit, _)| *unit).collect::<Vec<_>>();
-            (units(a), a.outside).cmp(&(units(b), b.outside))
+        shared.sort_by_cached_key(|group| {
+            (group.counted.iter().map(|(unit, _)| *unit).collect::<Vec<_>>(), group.outside)
         });
         shared
     }
@@ -375,9 +373,10 @@ mod tests {
         type Counted = BTreeMap<usize, u64>;
         let mut groups: BTreeMap<(Vec<usize>, bool), (Counted, u64)> = BTreeMap::new();
         for byte in 0..100 {
-            let covers = |reference: &&Reference| (reference.run.start..reference.run.end()).contains(&byte);
-            let here: Vec<usize> =
-                references.iter().filter(covers).filter_map(|reference| reference.unit).collect();
+            let here = references
+                .iter()
+                .filter(|reference| (reference.run.start..reference.run.end()).contains(&byte));
+            let here: Vec<usize> = here.filter_map(|reference| reference.unit).collect();
             let mut units = here.clone();
             units.sort_unstable();
             units.dedup();

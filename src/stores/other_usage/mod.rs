@@ -70,8 +70,12 @@ pub fn measure(scan: &Scan, known: &OtherUsageRequest, progress: &Progress) -> O
 /// Adds the largest files outside the stores. Reads each large directory once more.
 pub fn add_files(scan: &Scan, known: &OtherUsageRequest, all: &mut OtherUsers) {
     let places = places::find(scan, known, &mut Vec::new());
-    let least = |ix: FilesystemIx| (scan.inventory[ix].used_bytes / SMALL).max(LEAST);
-    all.files = big::files(&all.other_users, &places, least, known.threads);
+    all.files = big::files(
+        &all.other_users,
+        &places,
+        |ix| (scan.inventory[ix].used_bytes / SMALL).max(LEAST),
+        known.threads,
+    );
     leave_parts_out(scan, &places, all);
 }
 
@@ -81,8 +85,9 @@ fn leave_parts_out(scan: &Scan, places: &[KnownUse], all: &mut OtherUsers) {
     for file in std::mem::take(&mut all.files) {
         let store = large::unread_store(scan, &file.path);
         let store = store.map(|(path, kind)| (path, OtherUserKind::Store(kind)));
-        let volume = || Some((NerdctlVolume::around(&file.path)?.directory, OtherUserKind::Volume));
-        let Some((whole, kind)) = store.or_else(volume) else {
+        let whole =
+            store.or_else(|| Some((NerdctlVolume::around(&file.path)?.directory, OtherUserKind::Volume)));
+        let Some((whole, kind)) = whole else {
             all.files.push(file);
             continue;
         };
