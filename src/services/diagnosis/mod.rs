@@ -137,7 +137,7 @@ impl PartKind {
             Self::KubeletVolumes => ["kubelet-volumes", "volumes of pods", "logs and volumes of pods"],
             Self::VarTmp => ["var-tmp", "temporary files", "temporary files"],
             Self::Layersweep => {
-                ["layersweep", "layersweep's records and reserve file", "layersweep's records and reserve"]
+                ["layersweep", "layersweep's records and reserve", "layersweep's records and reserve"]
             }
             Self::CoreDumps => ["core-dumps", "core dumps", "core dumps"],
             Self::Swap => ["swap", "swap", "swap"],

@@ -115,6 +115,8 @@ pub(super) fn closed_stores(document: &GcDoc) -> String {
         }
         let verb = if here.len() == 1 { "is" } else { "are" };
         let sum = bytes(here.iter().fold(0, |sum: u64, kept| sum.saturating_add(kept.frees_bytes)));
+        // Layers that only they share are freed with the last of them.
+        let sum = if here.len() > 1 { format!("{sum} or more") } else { sum };
         let images = count(here.len(), "unused image", "unused images");
         let root = safe(&store.root);
         let remedy = safe(store.remedy.as_ref().or(store.why.as_ref()).map_or("", String::as_str));
