@@ -16,7 +16,7 @@ use super::sharing::Probe;
 use super::top::{self, Top};
 use super::walk::{ExtentOptions, Reflinks, Tree, ask_held};
 use crate::sys::beneath::{HANDLE, Opener};
-use crate::sys::mounts::{self, Mount};
+use crate::sys::mounts;
 use crate::sys::quiet::Within;
 
 /// Number of samples that each scan asks.
@@ -77,10 +77,13 @@ pub fn ask(
     let mounts = mounts::read().unwrap_or_default();
     let roots = Top::all(roots, within);
     let opener = Top::opener(&roots);
+    let options = ExtentOptions::default();
+    let reflinks: Vec<_> =
+        roots.iter().map(|root| Reflinks::of(root.as_ref().ok()?, &options, &mounts)).collect();
     let answers = top::in_pool(threads, samples.len(), || {
         let answers = samples
             .par_iter()
-            .map(|(unit, sample)| (*unit, ask_sample(opener, &roots, &mounts, trees, *unit, sample)));
+            .map(|(unit, sample)| (*unit, ask_sample(opener, &roots, &reflinks, trees, *unit, sample)));
         answers.collect::<Vec<_>>()
     });
     let mut asked = Asked::default();
@@ -96,7 +99,7 @@ pub fn ask(
         }
     }
     if has_estimates {
-        // Where the size of compressed extents is unknown, neighbours seem to overlap.
+        // The size of compressed extents is unknown, so that neighbours seem to overlap.
         asked.probes.clear();
     }
     asked
@@ -106,7 +109,7 @@ pub fn ask(
 fn ask_sample(
     opener: Opener,
     roots: &[Result<Top>],
-    mounts: &[Mount],
+    reflinks: &[Option<Reflinks>],
     trees: &[Tree<'_>],
     unit: usize,
     sample: &FileSample,
@@ -114,8 +117,7 @@ fn ask_sample(
     let first = trees.iter().position(|tree| tree.unit == unit).ok_or(Errno::NOENT)?;
     let tree = trees.get(first + sample.tree).filter(|tree| tree.unit == unit).ok_or(Errno::NOENT)?;
     let root = roots.get(tree.root).and_then(|root| root.as_ref().ok()).ok_or(Errno::INVAL)?;
-    let options = ExtentOptions::default();
-    let Some(reflinks) = Reflinks::of(root, &options, mounts) else { return Ok((Vec::new(), false)) };
+    let Some(reflinks) = reflinks.get(tree.root).copied().flatten() else { return Ok((Vec::new(), false)) };
     let path = if sample.path.as_os_str().is_empty() {
         tree.path.to_path_buf()
     } else {

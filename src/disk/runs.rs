@@ -53,7 +53,7 @@ impl DiskRun {
             && next.is_plain();
         if is_same {
             self.length += next.length;
-            self.counted += next.counted;
+            self.counted = self.counted.saturating_add(next.counted);
         }
         is_same
     }
@@ -99,11 +99,11 @@ fn divided(runs: &[DiskRun]) -> Vec<DiskRun> {
         }
         from = here;
         while let Some(run) = ends.next_if(|run| run.end() == here) {
-            references -= run.references;
+            references = references.saturating_sub(run.references);
             sharing -= u32::from(run.shared);
         }
         while let Some(run) = begins.next_if(|run| run.start == here) {
-            references += run.references;
+            references = references.saturating_add(run.references);
             sharing += u32::from(run.shared);
         }
     }

@@ -37,7 +37,7 @@ pub struct UnitRuns<'a> {
     pub is_fresh: bool,
 }
 
-/// What the filesystem says now of a stretch of a file of a unit whose runs were kept.
+/// Present state of a stretch of a sampled file, whose unit has kept runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
     pub filesystem: u64,
@@ -195,10 +195,10 @@ impl<'a> RunSweep<'a> {
         let holders = self.open.iter().filter_map(|open| Some((open.unit?, open.run.counted_in(length))));
         let units = holders.clone().map(|(unit, _)| unit).collect();
         let (counted, physical) = groups.0.entry((units, outside)).or_default();
-        *physical += length;
+        *physical = physical.saturating_add(length);
         counted.resize(counted.len().max(holders.clone().count()), 0);
         for (sum, (_, bytes)) in counted.iter_mut().zip(holders) {
-            *sum += bytes;
+            *sum = sum.saturating_add(bytes);
         }
     }
 

@@ -303,7 +303,7 @@ impl Measurement {
         let of_several = self.extents_of_several.iter();
         units.extend(of_several.map(|runs| UnitRuns { unit: None, runs, is_fresh: true }));
         let mut sharing = sharing::find(&units, asked.probes);
-        // What was deleted meanwhile is not asked about.
+        // Units that were deleted meanwhile do not matter.
         let alive: HashSet<usize> = self.of_units.iter().flatten().copied().collect();
         sharing.differing.extend(asked.lost);
         sharing.differing.retain(|slot| alive.contains(slot));

@@ -143,7 +143,7 @@ fn collects(fs: Fs) {
     removes_nothing_by_name_that_is_kept(&node);
     ends_at_the_low_mark(&node);
     keeps_what_must_stay_whatever_is_missing(&node);
-    // What arrives on btrfs is known only after a commit.
+    // btrfs counts new files only after a commit.
     if fs != Fs::Btrfs {
         image_of_another_namespace_is_not_here(&node);
     }

@@ -131,7 +131,7 @@ fn timers_bring_every_disk_down() {
     assert!(!journal().contains("cannot be read"), "{}", journal());
     node.run("loginctl disable-linger alice").expect_code(0);
     assert_timer(&doctor(), ALICE, "warning", "only while alice is logged in");
-    // What was in use is still there.
+    // Images in use are still there.
     node.run("podman image exists reg.local/node-podman-0:1").expect_code(0);
 }
 

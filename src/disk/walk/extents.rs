@@ -145,7 +145,8 @@ fn whole(on_disk: &[btrfs::DiskExtent], in_file: &[FileExtent]) -> Vec<DiskRun> 
         // Compressed extents have their start as position, and the length in the file.
         let before = shared.partition_point(|extent| extent.physical < run.end());
         run.shared = shared[..before].last().is_some_and(|extent| {
-            extent.physical >= run.start || !extent.encoded && extent.physical + extent.length > run.start
+            extent.physical >= run.start
+                || !extent.encoded && extent.physical.saturating_add(extent.length) > run.start
         });
     }
     found

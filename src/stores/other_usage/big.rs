@@ -45,7 +45,7 @@ pub(super) fn logs(
             tracing::debug!("looking for log files in {}: {error}", place.path.display());
         }
     }
-    let mut found = largest.sorted(threads);
+    let mut found = largest.sorted(sysroot, threads);
     for file in &mut found {
         let inside = sysroot.display(&file.path);
         let below = known.log_directories().find_map(|directory| inside.strip_prefix(directory).ok());
@@ -75,6 +75,7 @@ fn big_file(filesystem: FilesystemIx, path: PathBuf, facts: InodeFacts, bytes: u
 /// Returns the largest files of these users. Directories of other users and `known` places are examined for
 /// themselves, by whatever path they are seen. `least`: minimum bytes of a file on a filesystem.
 pub(super) fn files(
+    sysroot: &Sysroot,
     users: &[OtherUser],
     known: &[KnownUse],
     least: impl Fn(FilesystemIx) -> u64,
@@ -107,7 +108,7 @@ pub(super) fn files(
             _ => {}
         }
     }
-    largest.sorted(threads)
+    largest.sorted(sysroot, threads)
 }
 
 /// Returns the packages that the node's package managers keep after they have installed them. A cache that does not belong
@@ -202,9 +203,9 @@ impl Largest {
     }
 
     /// Returns the files that are the largest on the disk, the largest first.
-    fn sorted(self, threads: usize) -> Vec<BigFile> {
+    fn sorted(self, sysroot: &Sysroot, threads: usize) -> Vec<BigFile> {
         let mut files: Vec<_> = self.0.into_values().map(|(_, file)| file).collect();
-        take_off_shared(&mut files, threads);
+        take_off_shared(sysroot, &mut files, threads);
         files.truncate(MOST);
         files
     }
@@ -249,7 +250,8 @@ mod tests {
             largest.add((1, bytes), file(bytes, format!("/b/{bytes}")));
             assert!(largest.0.len() <= CANDIDATES);
         }
-        let found: Vec<_> = largest.sorted(1).into_iter().map(|file| (file.bytes, file.path)).collect();
+        let found: Vec<_> =
+            largest.sorted(&Sysroot::live(), 1).into_iter().map(|file| (file.bytes, file.path)).collect();
         let expected: Vec<_> =
             (980..1000).rev().map(|bytes| (bytes, PathBuf::from(format!("/a/{bytes}")))).collect();
         assert_eq!(found, expected);

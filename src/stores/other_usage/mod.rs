@@ -71,6 +71,7 @@ pub fn measure(scan: &Scan, known: &OtherUsageRequest, progress: &Progress) -> O
 pub fn add_files(scan: &Scan, known: &OtherUsageRequest, all: &mut OtherUsers) {
     let places = places::find(scan, known, &mut Vec::new());
     all.files = big::files(
+        &scan.sysroot,
         &all.other_users,
         &places,
         |ix| (scan.inventory[ix].used_bytes / SMALL).max(LEAST),

@@ -6,6 +6,8 @@ use super::types::BigFile;
 use crate::disk::sharing::SharedExtents;
 use crate::disk::{ExtentOptions, Measured, Tree, TreeScope, WalkOptions, measure};
 use crate::model::space::BytesAndInodes;
+use crate::sys::quiet::Within;
+use crate::sys::sysroot::Sysroot;
 
 /// Minimum bytes of a file outside the stores that is asked for its extents, except on btrfs. Asking costs as much as ten
 /// `stat` calls.
@@ -52,15 +54,18 @@ fn not_kept(extents: &[SharedExtents]) -> Vec<(usize, u64)> {
 }
 
 /// Takes off the bytes of files that `st_blocks` counts and a deletion of the file does not free.
-pub(super) fn take_off_shared(files: &mut [BigFile], threads: usize) {
-    let (mut roots, mut trees) = (Vec::new(), Vec::new());
+pub(super) fn take_off_shared(sysroot: &Sysroot, files: &mut [BigFile], threads: usize) {
+    let (mut roots, mut trees, mut opened) = (Vec::new(), Vec::new(), Vec::new());
     for (unit, file) in files.iter().enumerate() {
         let (Some(directory), Some(name)) = (file.path.parent(), file.path.file_name()) else { continue };
+        // Opened once: a user may replace a directory on the path by a symlink into a mount of his own.
+        let Ok(root) = sysroot.open(&sysroot.display(directory)) else { continue };
+        opened.push(root);
         trees.push(tree(roots.len(), name.into(), unit, TreeScope::File));
         roots.push(directory.to_path_buf());
     }
-    let extents = Some(ExtentOptions::default());
-    let options = WalkOptions { threads, extents, ..WalkOptions::default() };
+    let (extents, within) = (Some(ExtentOptions::default()), Within::new(&opened));
+    let options = WalkOptions { threads, extents, within, ..WalkOptions::default() };
     for (unit, not_kept) in not_kept(&measure(&roots, &trees, &options).shared_extents()) {
         files[unit].bytes = files[unit].bytes.saturating_sub(not_kept);
     }
