@@ -198,6 +198,8 @@ impl Prepared {
             let config = format!("{{\"ociVersion\": \"1.1.0\"}}{}", " ".repeat(padding));
             fs::write(userdata.join("config.json"), config).expect("a file");
         }
+        // Written out, files have their final number of blocks: ext4 adds one for a file in many pieces.
+        sh("sync -f /var/lib/containers");
         succeed(node.command("layersweep").args(["scan", "-q"]));
         for (number, image) in images().iter().enumerate() {
             past::set_first_detected(
@@ -410,6 +412,7 @@ impl Page<'_> {
         let path = rig.scratch().join("images.tar");
         archive::write_running(&path, images, &["/bin/busybox", "sleep", "100000000"]).expect("an archive");
         rig.shell(&format!("CN {namespace} images import {0} >/dev/null; as_pulled; rm {0}", path.display()));
+        sh(&format!("sync -f {}", self.mount.display()));
     }
 }
 
