@@ -21,7 +21,6 @@ pub struct RuntimeImage {
     pub id: String,
     /// Names with tags. Early versions of CRI-O also listed `<none>:<none>`.
     pub tags: Vec<String>,
-    /// Names with digests.
     pub digests: Vec<String>,
     /// Size that the runtime reports, in bytes: compressed (containerd) or unpacked (CRI-O), with shared layers counted
     /// in full for each image. It is not the number of bytes that a removal frees.

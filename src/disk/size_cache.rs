@@ -25,7 +25,6 @@ pub const SETTLED_AFTER: SignedDuration = SignedDuration::from_mins(1);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedSize {
-    /// Stamp of its directories.
     pub stamp: Fingerprint,
     /// `None`: its files were not asked for their extents.
     pub extents: Option<Arc<UnitExtents>>,

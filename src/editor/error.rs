@@ -250,7 +250,6 @@ pub enum Refusal {
     Unknown {
         /// The kind of object: "image", "layer".
         kind: &'static str,
-        /// Its id or name.
         id: String,
     },
     /// It changed after it was planned.

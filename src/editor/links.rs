@@ -18,7 +18,6 @@ use crate::stores::containers_storage::records::is_id;
 /// The driver's directory for short names.
 pub(super) const DIRECTORY: &str = "l";
 
-/// The links of one area.
 #[derive(Debug, Default)]
 pub(super) struct ShortLinks {
     /// Names in `l/`, each with the layer directory that it leads to.

@@ -44,7 +44,6 @@ const LONGEST_WAIT: Duration = Duration::from_millis(300);
 /// Maximum number of attempts to open a session while other processes keep mounting layers.
 const MAX_ATTEMPTS: u32 = 10;
 
-/// Trash of one directory of the store.
 #[derive(Debug)]
 struct DirectoryTrash {
     dir_index: usize,

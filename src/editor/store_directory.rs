@@ -74,7 +74,6 @@ impl StoreDirectory {
         self.trash_parents().find(|(parent, name)| parent.path().join(name) == tempdirs)
     }
 
-    /// Directory that contains a directory for each object of a kind.
     pub(super) fn objects(&self, kind: RecordKind) -> Option<&Directory> {
         match (kind, self.role) {
             (_, Role::Runroot) => None,

@@ -28,7 +28,6 @@ pub enum Way {
     Closed(String),
 }
 
-/// The removers of a run.
 #[derive(Debug)]
 pub enum StoreRemover<'a> {
     Cri(&'a mut CriRemover),
@@ -66,7 +65,6 @@ impl<'a> StoreRemover<'a> {
         ways.collect()
     }
 
-    /// Returns the direct remover if it removes the images of a store.
     fn direct_for(&self, inventory: &Inventory, store_ix: StoreIx) -> Option<&DirectRemover<'a>> {
         self.direct().filter(|direct| direct.is_responsible(inventory, store_ix))
     }
@@ -90,7 +88,6 @@ impl<'a> StoreRemover<'a> {
             && inventory.images.iter().any(|image| edited[image.store.get()])
     }
 
-    /// Returns the remover of the runtime if it removes the target.
     fn cri_for(&self, target: &Target) -> Option<&CriRemover> {
         let cri = self.cri()?;
         let (runtime_store, store) = (cri.runtime_store(), target.store.as_ref());

@@ -12,7 +12,6 @@ use crate::model::{ImageIx, Inventory, StoreIx};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeStores {
-    /// The store that it writes images to.
     pub main: StoreIx,
     /// The store of its artifacts, which CRI-O since 1.32 lists among the images.
     pub artifacts: Option<StoreIx>,

@@ -142,7 +142,6 @@ impl Records {
         work(&transaction).map_err(|error| self.judge(error))
     }
 
-    /// Writes in one transaction.
     pub fn write<T>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,

@@ -52,7 +52,6 @@ struct KnownStore {
 }
 
 impl KnownImages {
-    /// Returns the present life of an image.
     #[must_use]
     pub fn image(&self, store: &StoreId, image_id: &str) -> Option<&Life> {
         self.stores.get(store)?.lives.get(image_id)

@@ -205,7 +205,6 @@ fn as_float(bytes: u64) -> f64 {
 pub struct Sizes<'a> {
     /// Bytes on the disk by the digest of the blob.
     layers: HashMap<&'a str, u64>,
-    /// Layers by repository.
     repositories: HashMap<&'a str, Vec<&'a KnownLayer>>,
     /// Ratios of all layers.
     node: HashMap<Compression, Ratio>,

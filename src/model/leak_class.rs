@@ -184,7 +184,6 @@ classes! {
 }
 
 impl LeakClass {
-    /// Returns the class with this name.
     #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|class| class.as_str() == name)

@@ -139,7 +139,6 @@ const MOST_LISTED: usize = 100_000;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {number}: {why}")]
 pub struct BadLine {
-    /// Number of the line, from 1.
     pub number: usize,
     pub why: String,
 }

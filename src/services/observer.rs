@@ -20,7 +20,6 @@ pub enum Audience {
 pub struct Deleting<'a> {
     /// Position among the planned deletions, from 1.
     pub number: usize,
-    /// Number of planned deletions.
     pub planned: usize,
     pub target: &'a Target,
     pub freed_bytes: u64,

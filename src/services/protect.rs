@@ -70,7 +70,6 @@ impl FromNode {
         })
     }
 
-    /// Returns the protections that are not in `known`.
     #[must_use]
     pub(crate) fn without(self, known: &Protect) -> Self {
         fn new(mut named: Vec<NamedImage>, known: &[NamedImage]) -> Vec<NamedImage> {

@@ -161,7 +161,6 @@ impl Deleter {
         Err(missing.into_error(false))
     }
 
-    /// Returns the remover of images.
     pub(crate) fn remover<'r>(&'r mut self, editors: &'r Editors) -> StoreRemover<'r> {
         let direct = DirectRemover::new(editors, &self.owners);
         match self.cri.as_deref_mut() {
@@ -222,7 +221,6 @@ impl Deleter {
     }
 }
 
-/// The runtime of the node.
 #[derive(Debug)]
 enum AskedRuntime {
     Answers(Box<Client>),

@@ -20,7 +20,6 @@ use super::quiet;
 use super::quiet::FileKind;
 use super::root::{DirectoryChain, Root, way_to};
 
-/// A mount, and one process that sees it.
 #[derive(Clone, Debug)]
 pub struct MountOfProcess {
     pub pid: u32,

@@ -37,9 +37,7 @@ const REFLINK: u32 = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XfsGeometry {
-    /// Size of an inode in bytes.
     pub inode_bytes: u32,
-    /// Size of a block in bytes.
     pub block_bytes: u32,
     pub reflink: bool,
     /// Created with sparse inodes (mkfs's default since 2018): every chunk of 64 inodes starts at a multiple of 64.

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
 
-/// Address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// Socket file.

@@ -154,7 +154,6 @@ impl StoreFlags {
             .collect()
     }
 
-    /// Returns the graphroot that a runroot belongs to.
     fn graphroot_of(&self, runroot: &StoreFlag) -> Option<&StoreFlag> {
         let mut runroots = self.flags.iter().filter(|flag| flag.name == "runroot");
         let position = runroots.position(|flag| std::ptr::eq(flag, runroot))?;

@@ -7,7 +7,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::types::{SharedInodes, Tally};
 use crate::disk::runs::DiskRun;
 
-/// Device and inode number.
 pub type InodeKey = (u64, u64);
 
 /// Number of locks; threads seldom wait for the same one.

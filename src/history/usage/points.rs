@@ -97,7 +97,6 @@ pub struct Point {
     pub span: Span,
     /// Size of the filesystem.
     pub capacity_bytes: u64,
-    /// Number of readings.
     pub readings: u64,
     /// Bytes that were not free.
     #[serde(rename = "used_bytes")]

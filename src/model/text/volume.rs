@@ -25,7 +25,6 @@ impl NerdctlVolume {
         })
     }
 
-    /// Returns the volume that a path is.
     #[must_use]
     pub fn at(path: &Path) -> Option<Self> {
         Self::around(path).filter(|volume| volume.directory == path)

@@ -23,7 +23,6 @@ impl Task<'_> {
         }
     }
 
-    /// Returns the named images, each once.
     pub(crate) fn named(&self, images: usize) -> Option<Vec<ImageIx>> {
         let Self::Named(named) = self else { return None };
         let mut seen = vec![false; images];

@@ -19,7 +19,6 @@ use crate::stores::other_usage::OtherUsers;
 pub struct Context<'a> {
     pub scan: &'a Scan,
     pub other_users: &'a OtherUsers,
-    /// Stopped containers.
     pub stopped: &'a StoppedHolders,
     pub ages: &'a InventoryAges,
     pub divided: &'a [Divided],

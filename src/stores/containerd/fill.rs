@@ -162,7 +162,6 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Returns the node of an object of `namespace`, if it has one.
     pub(super) fn node(&self, namespace: &'a Namespace, object: Ref<'a>) -> Option<NodeIx> {
         match object {
             Ref::Content(digest) => self.blobs.get(digest).copied(),

@@ -32,7 +32,6 @@ const BACK: &str = "containerd.io/gc.bref.";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ref<'a> {
     Content(&'a str),
-    /// A snapshot, by snapshotter and key.
     Snapshot(&'a str, &'a str),
     /// A download, by its key.
     Ingest(&'a str),
@@ -46,7 +45,6 @@ pub enum Ref<'a> {
 pub enum Term {
     /// Until it is deleted.
     Unlimited,
-    /// Until this time.
     Until(Timestamp),
     /// Expired, but its record still exists.
     Expired(Timestamp),

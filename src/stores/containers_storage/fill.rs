@@ -279,7 +279,6 @@ impl GraphrootFiller<'_> {
         MEASURED.contains(&self.snapshot.places.driver.as_str())
     }
 
-    /// Returns true for a path in the directory of the driver.
     fn is_of_driver(&self, path: &Path) -> bool {
         let places = &self.snapshot.places;
         places.areas().any(|area| path.starts_with(area.join(&places.driver)))

@@ -106,7 +106,6 @@ impl StorePlaces {
         self.records_dir(&self.graphroot, kind).join(name)
     }
 
-    /// Returns the directory that contains a directory for each layer.
     #[must_use]
     pub fn layer_directories(&self, area: &Path) -> PathBuf {
         let driver = area.join(&self.driver);

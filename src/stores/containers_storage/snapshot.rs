@@ -64,7 +64,6 @@ pub struct Snapshot {
     pub repeated: Repeated,
     /// Result of the inspection, or an empty one if the store was not inspected.
     pub inspection: Inspection,
-    /// Positions in `layers`.
     positions: Positions,
     signature: Signature,
 }
@@ -473,7 +472,6 @@ impl Snapshot {
         parsed.records
     }
 
-    /// Returns the position of the layer with this id in `layers`.
     #[must_use]
     pub fn layer_at(&self, id: &OsStr) -> Option<usize> {
         self.positions.get(&self.layers, id.as_bytes())

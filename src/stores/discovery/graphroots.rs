@@ -38,7 +38,6 @@ struct Graphroots {
 }
 
 impl Graphroots {
-    /// Moves the stores to `found`.
     fn move_to(self, found: &mut ReadStores) {
         for store in self.stores {
             let places = store.snapshot.places.clone();

@@ -36,7 +36,6 @@ pub(super) struct CachedSizes {
     stores: Vec<StoreId>,
     /// Stores from which no cached size is used.
     distrusted: HashSet<usize>,
-    /// Layers by slot.
     layers: HashMap<usize, Layer>,
     differing: Vec<Differing>,
 }

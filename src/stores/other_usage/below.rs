@@ -34,7 +34,6 @@ pub struct OutsideUse {
     pub path: PathBuf,
     /// Owner, if the kind does not imply it.
     pub holder: Option<String>,
-    /// Allocated bytes.
     pub bytes: u64,
     /// Number of files and directories.
     pub inodes: u64,

@@ -187,7 +187,6 @@ fn archived_at(file: &Path) -> Option<u64> {
 #[derive(Debug, Default)]
 struct Largest(BTreeMap<(Reverse<u64>, PathBuf), (Inode, BigFile)>);
 
-/// Device and inode number.
 type Inode = (u64, u64);
 
 impl Largest {

@@ -99,7 +99,6 @@ pub fn podman_volumes(scan: &Scan, threads: usize) -> Vec<VolumeUse> {
     volumes
 }
 
-/// Returns the volumes in the directories of volumes that are `wanted`.
 fn of_podman(scan: &Scan, wanted: impl Fn(&Path) -> bool, threads: usize) -> Vec<VolumeUse> {
     let inventory = &scan.inventory;
     let directories = inventory.nodes.iter().filter(|node| {

@@ -213,7 +213,6 @@ pub(super) fn read(scan: &Scan, top: &Path, apart: &Apart) -> Vec<Entry> {
     }
 }
 
-/// A directory that is being read.
 #[derive(Default)]
 struct OpenDirectory {
     path: PathBuf,

@@ -24,7 +24,6 @@ pub enum OtherUserKind {
     Snapshotter,
     /// A store that was not read, for example one that no configuration names, or an additional layer store.
     Store(StoreKind),
-    /// A volume of nerdctl.
     Volume,
     /// Deleted files that a process holds open.
     DeletedOpen,
@@ -121,7 +120,6 @@ pub struct LargeDirectory {
     pub store: StoreIx,
     pub filesystem: FilesystemIx,
     pub path: PathBuf,
-    /// Allocated bytes.
     pub bytes: u64,
     /// Number of files and directories.
     pub inodes: u64,
@@ -150,7 +148,6 @@ pub struct VolumeUse {
     pub name: String,
     /// Path on this system.
     pub path: PathBuf,
-    /// Allocated bytes.
     pub bytes: u64,
     pub inodes: u64,
     /// Names of the containers that use it; `None` if that is unknown.
@@ -186,7 +183,6 @@ pub struct BigFile {
     pub filesystem: FilesystemIx,
     /// Path on this system.
     pub path: PathBuf,
-    /// Allocated bytes.
     pub bytes: u64,
     /// The pod that it belongs to, `<namespace>/<name>`.
     pub pod: Option<String>,

@@ -57,25 +57,52 @@ impl Default for ReadPatience {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ProcRecord {
     /// First record: whether `/proc` contains every process of the machine.
-    Begin { sees_all: bool },
+    Begin {
+        sees_all: bool,
+    },
     /// A process. `hidden`: the reason why its open files are unknown.
-    Process { id: u32, name: String, group: String, who: Who, hidden: Option<Hiding> },
+    Process {
+        id: u32,
+        name: String,
+        group: String,
+        who: Who,
+        hidden: Option<Hiding>,
+    },
     /// The mounts that some processes see (a mount table). The first one is that of this process.
-    View { pid: u32 },
+    View {
+        pid: u32,
+    },
     /// The same of a user who cannot reach the directories in question.
-    ViewOfStranger { pid: u32 },
+    ViewOfStranger {
+        pid: u32,
+    },
     /// The mounts of a process cannot be read.
-    Unknown { pid: u32, name: String, why: String, is_refused: bool },
+    Unknown {
+        pid: u32,
+        name: String,
+        why: String,
+        is_refused: bool,
+    },
     /// Some processes did not answer, or too slowly: the patience that is left.
     Patience(ReadPatience),
-    /// End of the mounts.
     Mounts,
     /// Open files of a process (paths, each followed by a NUL).
-    Files { id: u32, is_complete: bool },
+    Files {
+        id: u32,
+        is_complete: bool,
+    },
     /// A deleted file (its former name).
-    Deleted { id: u32, name: String, device: u64, bytes: u64, backing: Option<Backing> },
+    Deleted {
+        id: u32,
+        name: String,
+        device: u64,
+        bytes: u64,
+        backing: Option<Backing>,
+    },
     /// The arguments of a kubelet or containerd (as in `/proc/PID/cmdline`).
-    Arguments { id: u32 },
+    Arguments {
+        id: u32,
+    },
     /// Last record, if none is missing.
     End,
 }

@@ -22,7 +22,6 @@ pub struct CriContainer {
     pub sandbox_id: Option<String>,
     /// Digest of the image's configuration.
     pub image_ref: Option<String>,
-    /// Image as requested.
     pub image_asked: Option<String>,
     /// Namespace of the pod; sandboxes only.
     pub namespace: Option<String>,

@@ -94,7 +94,6 @@ pub struct LeaseRecord {
     /// Labels; `containerd.io/gc.expire` is the expiry.
     pub labels: RecordLabels,
     pub content: Vec<String>,
-    /// Snapshots: snapshotter and key.
     pub snapshots: Vec<(String, String)>,
     /// References of downloads.
     pub ingests: Vec<String>,

@@ -16,7 +16,6 @@ const BLOB_REF: &str = "io.containerd.erofs.v1/blob.ref";
 pub enum SnapshotKind {
     /// Mounted read-only for a short time.
     View,
-    /// Writable.
     Active,
     /// A finished layer.
     Committed,
@@ -26,7 +25,6 @@ pub enum SnapshotKind {
 pub struct BackendSnapshot {
     /// Key: `<namespace>/<number>/<key>`. The number is not that of the directory.
     pub key: String,
-    /// Number of its directory.
     pub id: u64,
     /// Kind; `None` if the record does not contain a valid one.
     pub kind: Option<SnapshotKind>,

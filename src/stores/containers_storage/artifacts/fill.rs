@@ -179,7 +179,6 @@ impl<'a> ArtifactFiller<'a> {
         }
     }
 
-    /// Returns the positions of the artifacts for which `test` returns true.
     fn positions(&self, test: impl Fn(&Artifact) -> bool) -> Vec<usize> {
         let artifacts = self.layout.artifacts.iter().enumerate();
         artifacts.filter(|(_, artifact)| test(artifact)).map(|(position, _)| position).collect()

@@ -13,7 +13,6 @@ use crate::stores::containers_storage::records::is_id;
 use crate::sys::allowance;
 use crate::sys::quiet::{FileKind, Within};
 
-/// Use of an artifact as a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ArtifactVolume {
     /// The user, for messages.
