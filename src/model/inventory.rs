@@ -62,6 +62,8 @@ pub struct Inventory {
     pub protected: BTreeMap<ImageIx, Ruling>,
     /// Stores of containers/storage whose leaks `sweep` cannot delete. Filled only if the command has checked.
     pub closed_stores: Vec<StoreIx>,
+    /// Stores of a runtime that should answer, and does not. Filled only if the command has asked.
+    pub silent_stores: Vec<StoreIx>,
     /// Uses of images and layers from elsewhere: other stores, podman's database, mounts of images.
     pub uses: Vec<Use>,
     /// Problems with files and objects, which `scan` prints as warnings.
