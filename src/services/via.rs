@@ -295,8 +295,12 @@ fn is_editable(inventory: &Inventory, store_ix: StoreIx) -> bool {
 /// podman may install a configuration.
 fn crio_roots(request: &Request) -> Result<Vec<PathBuf>, Error> {
     let stores = request.stores()?;
-    let is_installed = crio::has_run(&stores.sysroot) && crio_start(&stores.sysroot).is_some();
-    Ok(if is_installed { protect::crio_stores(&stores) } else { Vec::new() })
+    Ok(if has_crio(&stores.sysroot) { protect::crio_stores(&stores) } else { Vec::new() })
+}
+
+/// Returns true if CRI-O is configured here and has run.
+pub(crate) fn has_crio(sysroot: &Sysroot) -> bool {
+    crio::has_run(sysroot) && crio_start(sysroot).is_some()
 }
 
 /// Reads the stores' records now.

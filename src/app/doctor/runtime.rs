@@ -81,14 +81,18 @@ fn can_edit(node: &Node<'_>) -> bool {
     images.all(|image| scan.inventory[image.store].kind.facts().is_editable)
 }
 
-/// Returns the name of the runtime if the stores of the node tell.
+/// Returns the name of the runtime if the stores of the node, or the configuration of CRI-O, tell.
 fn name(node: &Node<'_>) -> &'static str {
     let inventory = node.scan().map(|scan| &scan.inventory);
     let of_runtime = inventory.and_then(|inventory| {
         let mut stores = inventory.stores.iter().enumerate();
         stores.find(|(store_ix, _)| inventory.is_of_runtime((*store_ix).into()))
     });
-    of_runtime.map_or(ANY, |(_, store)| store.kind.runtime())
+    match of_runtime {
+        Some((_, store)) => store.kind.runtime(),
+        None if via::has_crio(&node.stores.sysroot) => "CRI-O",
+        None => ANY,
+    }
 }
 
 fn silent(node: &Node<'_>, candidate: &Candidate, error: &CriError) -> Check {
