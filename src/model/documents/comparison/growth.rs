@@ -120,6 +120,8 @@ pub struct FilesystemGrowth {
 }
 
 type RowKey = (GrowthKind, String, Option<String>);
+/// Name and namespace of a container.
+type ContainerKey<'a> = (&'a str, Option<&'a str>);
 
 fn key(kind: GrowthKind, name: &str) -> RowKey {
     (kind, name.to_owned(), None)
@@ -263,7 +265,7 @@ impl<'a> Indexed<'a> {
 /// Returns each container with the name of its last image, by its name and namespace.
 fn containers<'a>(
     scans: &'a [Indexed<'_>],
-) -> HashMap<(&'a str, Option<&'a str>), (&'a ContainerUser, Option<&'a str>)> {
+) -> HashMap<ContainerKey<'a>, (&'a ContainerUser, Option<&'a str>)> {
     let mut containers = HashMap::new();
     for scan in scans {
         for user in scan.summary.users.values() {
