@@ -11,7 +11,7 @@ use crate::execute::containers::Scope;
 use crate::execute::cri::CriRemover;
 use crate::history::story::Story;
 use crate::model::rules::{Rule, Ruling};
-use crate::model::text::display::shell_word;
+use crate::model::text::display::{alternatives, shell_word};
 use crate::model::text::names::names;
 use crate::model::{
     Consistency, Image, ImageIx, LostContainer, NodeKind, Plan, PrintedCommand, StoreIx, Volume,
@@ -178,7 +178,17 @@ pub fn explain(
                     None => return absent(result, reference, unknown),
                 }
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                let hint = match &error {
+                    lookup::LookupError::Ambiguous { words, .. } => {
+                        let commands = words.iter().map(|words| format!("`layersweep explain {words}`"));
+                        Some(format!("use {}", alternatives(&commands.collect::<Vec<_>>())))
+                    }
+                    _ => None,
+                };
+                let error = Error::from(error);
+                return Err(if let Some(hint) = hint { error.hint(hint) } else { error });
+            }
         }
     };
     let image = match subject {

@@ -255,7 +255,15 @@ pub(super) fn hints(plan: &Plan, scan: &Scan) -> Vec<String> {
             let remover = untagging(kind, &owners_store(scan, image.store), &image.id, &image.names);
             format!("{remover} can delete {}", short_reference(&image.id))
         });
-    containers.chain(images).take(MOST_HINTS).chain(too_young(plan)).collect()
+    let mut silent: Vec<_> = inventory
+        .images
+        .iter()
+        .filter(|image| image.id.namespace().is_none() && unreached.contains(&image.id.as_str()))
+        .filter(|image| inventory.silent_stores.contains(&image.store))
+        .map(|image| format!("start {}, then run this again", inventory[image.store].kind.runtime()))
+        .collect();
+    silent.dedup();
+    containers.chain(images).chain(silent).take(MOST_HINTS).chain(too_young(plan)).collect()
 }
 
 fn too_young(plan: &Plan) -> Option<String> {

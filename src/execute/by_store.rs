@@ -10,23 +10,13 @@ use crate::execute::cri::CriRemover;
 use crate::execute::direct::DirectRemover;
 use crate::execute::remover::{PreconditionError, Remover, beside_others};
 use crate::execute::runtime_match::RuntimeStores;
+use crate::execute::way::Way;
 use crate::model::deletion::plan::{Gain, Step, Target};
 use crate::model::refs::Refs;
 use crate::model::{ImageIx, Inventory, RemovalResult, StoreIx};
 use crate::policy::kubelet::Listing;
 use crate::policy::{Facts, FullFilesystem};
 use crate::stores::Scan;
-
-/// Way in which images of a store are deleted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// Through the runtime.
-    Cri,
-    /// In the store itself.
-    Direct,
-    /// Not at all, for this reason.
-    Closed(String),
-}
 
 #[derive(Debug)]
 pub enum StoreRemover<'a> {
@@ -56,7 +46,7 @@ impl<'a> StoreRemover<'a> {
         let served = self.cri().and_then(|cri| RuntimeStores::find(cri.runtime_store(), inventory));
         let stores = (0..inventory.stores.len()).map(StoreIx::from);
         let ways = stores.map(|store_ix| match (self.cri(), self.direct_for(inventory, store_ix)) {
-            (_, Some(direct)) => direct.out_of_reach(inventory, store_ix).map_or(Way::Direct, Way::Closed),
+            (_, Some(direct)) => direct.way(inventory, store_ix),
             (Some(cri), None) if served.as_ref().is_none_or(|stores| !stores.writes_to(store_ix)) => {
                 Way::Closed(format!("it is not in the store of {}", cri.client().endpoint()))
             }

@@ -13,9 +13,12 @@ use crate::execute::editors::Editors;
 use crate::execute::owner::Owners;
 use crate::execute::remover::{PreconditionError, Remover};
 use crate::execute::runtime_match::RuntimeStores;
+use crate::execute::way::Way;
 use crate::model::deletion::plan::{Failure, Step};
 use crate::model::refs::Root;
-use crate::model::{Aftermath, Answer, Image, ImageIx, Inventory, LeakClass, NodeIx, RemovalResult, StoreIx};
+use crate::model::{
+    Aftermath, Answer, Image, ImageIx, Inventory, LeakClass, NodeIx, RemovalResult, StoreIx, in_namespace,
+};
 use crate::policy::{Facts, FullFilesystem};
 use crate::stores::Scan;
 
@@ -55,17 +58,21 @@ impl<'a> DirectRemover<'a> {
 
     /// Returns true if images of the store can be deleted here.
     pub(super) fn edits(&self, inventory: &Inventory, store_ix: StoreIx) -> bool {
-        self.is_responsible(inventory, store_ix) && self.out_of_reach(inventory, store_ix).is_none()
+        self.is_responsible(inventory, store_ix) && self.way(inventory, store_ix) == Way::Direct
     }
 
-    /// Returns the reason for which a store is not edited.
-    pub(super) fn out_of_reach(&self, inventory: &Inventory, store_ix: StoreIx) -> Option<String> {
+    /// Returns how images of a store are deleted here, or why they are not.
+    pub(super) fn way(&self, inventory: &Inventory, store_ix: StoreIx) -> Way {
         let store = &inventory[store_ix];
-        if !store.kind.facts().is_editable {
-            return Some(format!("it is in a store of {}, which is never edited", store.kind.as_str()));
+        if let Some(why) = self.owners.spares(inventory, store_ix) {
+            return Way::Silent(why);
         }
-        let kept = self.owners.spares(inventory, store_ix).map(str::to_owned);
-        kept.or_else(|| self.editors.store(store).err().map(str::to_owned)).or_else(|| self.obstacle.clone())
+        let closed = if store.kind.facts().is_editable {
+            self.editors.store(store).err().map(str::to_owned).or_else(|| self.obstacle.clone())
+        } else {
+            Some(format!("it is in a store of {}, which is never edited", store.kind.as_str()))
+        };
+        closed.map_or(Way::Direct, Way::Closed)
     }
 
     /// Ids of a store's images and layers that cannot be deleted now, since they are recorded twice or mounted.
@@ -103,12 +110,14 @@ impl Remover for DirectRemover<'_> {
                 absent => absent?,
             }
         }
-        let of_stores = (0..inventory.stores.len()).map(|position| Facts {
-            out_of_reach: self.out_of_reach(inventory, position.into()),
-            ..Facts::default()
+        let ways: Vec<_> =
+            (0..inventory.stores.len()).map(|position| self.way(inventory, position.into())).collect();
+        let images = inventory.images.iter().map(|image| {
+            let of_namespace = image.id.namespace().map(in_namespace);
+            let of_store = ways[image.store.get()].reason_against();
+            Facts { out_of_reach: of_namespace.or_else(|| of_store.map(str::to_owned)), ..Facts::default() }
         });
-        let of_stores: Vec<_> = of_stores.collect();
-        Ok(inventory.images.iter().map(|image| of_stores[image.store.get()].clone()).collect())
+        Ok(images.collect())
     }
 
     fn foresee(&self, scan: &Scan) -> Vec<Facts> {

@@ -19,6 +19,7 @@ pub mod owner;
 pub mod proof;
 pub mod remover;
 pub mod runtime_match;
+pub mod way;
 
 pub use executor::{Run, RunObserver};
 pub use gauges::Gauges;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use crate::cri::discover;
 use crate::cri::{Client, CriError, CriProblem, Endpoint, Options, RuntimeStore};
 use crate::execute::remover::PreconditionError;
-use crate::model::{Inventory, Owner, Store, StoreIx};
+use crate::model::{Inventory, Store, StoreIx};
 use crate::sys::sysroot::Sysroot;
 use crate::sys::users::calling_uid;
 
@@ -35,8 +35,6 @@ pub struct SilentOwner {
     pub owns_daemons: bool,
     /// Roots that CRI-O's configuration names.
     pub crio_roots: Vec<PathBuf>,
-    /// A clause for messages.
-    pub why: String,
 }
 
 impl SilentOwner {
@@ -47,9 +45,7 @@ impl SilentOwner {
         if inventory[store_ix].kind.facts().is_of_runtime {
             return self.owns_daemons;
         }
-        let mut containers = inventory.containers.iter();
-        self.crio_roots.contains(&inventory[store_ix].root)
-            || containers.any(|container| container.store == store_ix && container.owner == Owner::CriO)
+        self.crio_roots.contains(&inventory[store_ix].root) || inventory.is_of_runtime(store_ix)
     }
 }
 
@@ -84,11 +80,11 @@ impl Owners {
         Self { silent: Some(silent), ..self }
     }
 
-    /// Returns the reason for which a store is kept for an owner that does not answer.
+    /// Returns the reason, as a clause, for which a store is kept for an owner that does not answer.
     #[must_use]
-    pub fn spares(&self, inventory: &Inventory, store_ix: StoreIx) -> Option<&str> {
-        let silent = self.silent.as_ref().filter(|silent| silent.owns(inventory, store_ix))?;
-        Some(&silent.why)
+    pub fn spares(&self, inventory: &Inventory, store_ix: StoreIx) -> Option<String> {
+        let is_owned = self.silent.as_ref().is_some_and(|silent| silent.owns(inventory, store_ix));
+        is_owned.then(|| format!("{} does not answer", inventory[store_ix].kind.runtime()))
     }
 
     /// Disables the check (`--while-runtime-runs`).

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
 use super::build_cache::BuildCache;
-use super::container::{Container, ContainerState};
+use super::container::{Container, ContainerState, Owner};
 use super::evidence::{Evidence, EvidenceKind};
 use super::filesystem::Filesystem;
 use super::ids::{ContainerId, ContainerIx, FilesystemIx, ImageId, ImageIx, LeakIx, NodeIx, StoreIx};
@@ -62,6 +62,8 @@ pub struct Inventory {
     pub protected: BTreeMap<ImageIx, Ruling>,
     /// Stores of containers/storage whose leaks `sweep` cannot delete. Filled only if the command has checked.
     pub closed_stores: Vec<StoreIx>,
+    /// Stores of a runtime that should answer, and does not. Filled only if the command has asked.
+    pub silent_stores: Vec<StoreIx>,
     /// Uses of images and layers from elsewhere: other stores, podman's database, mounts of images.
     pub uses: Vec<Use>,
     /// Problems with files and objects, which `scan` prints as warnings.
@@ -170,6 +172,15 @@ impl Inventory {
             return Some(format!("another store may use it: {path} could not be read in full"));
         }
         self.out_of_reach.get(&image_ix).cloned().or_else(|| image.id.namespace().map(in_namespace))
+    }
+
+    /// Returns true if the store is that of a runtime of Kubernetes: one of a kind that only runtimes have, or a graphroot
+    /// with containers of CRI-O.
+    #[must_use]
+    pub fn is_of_runtime(&self, store_ix: StoreIx) -> bool {
+        let mut containers = self.containers.iter();
+        self[store_ix].kind.facts().is_of_runtime
+            || containers.any(|container| container.store == store_ix && container.owner == Owner::CriO)
     }
 
     /// Returns true if CRI leaves one of the image's names, and so the image, when it removes it.

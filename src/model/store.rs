@@ -71,6 +71,15 @@ impl StoreKind {
             Self::Containerd => &CONTAINERD,
         }
     }
+
+    /// Returns the name of the runtime of a store of this kind, if that is a runtime of Kubernetes.
+    #[must_use]
+    pub fn runtime(self) -> &'static str {
+        match self {
+            Self::ContainersStorage => "CRI-O",
+            Self::Containerd => "containerd",
+        }
+    }
 }
 
 /// One store: a graphroot with one driver, or a containerd root.

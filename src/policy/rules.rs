@@ -9,8 +9,7 @@ use crate::model::rules::{Rule, Ruling};
 use crate::model::text::display::{shell_word, span};
 use crate::model::text::reference;
 use crate::model::{
-    Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, NamedImage, Owner, Store,
-    UnreadUser,
+    Consistency, Container, ContainerState, Image, ImageIx, Inventory, Labels, NamedImage, Store, UnreadUser,
 };
 use crate::policy::image_rules::Limit;
 use crate::policy::input::{Input, NotRepullable, Protect, Quadlet};
@@ -382,14 +381,10 @@ impl NeverPulled {
     /// containers of CRI-O, or that CRI-O or its configuration names.
     #[must_use]
     pub fn new(inventory: &Inventory, protect: &Protect) -> Self {
-        let stores = inventory.stores.iter();
-        let mut is_of_kubernetes: Vec<_> = stores
-            .map(|store| store.kind.facts().is_of_runtime || protect.crio_stores.contains(&store.root))
-            .collect();
-        for container in inventory.containers.iter().filter(|container| container.owner == Owner::CriO) {
-            is_of_kubernetes[container.store.get()] = true;
-        }
-        Self { setting: protect.not_repullable, is_of_kubernetes }
+        let is_of_kubernetes = inventory.stores.iter().enumerate().map(|(position, store)| {
+            protect.crio_stores.contains(&store.root) || inventory.is_of_runtime(position.into())
+        });
+        Self { setting: protect.not_repullable, is_of_kubernetes: is_of_kubernetes.collect() }
     }
 
     #[must_use]

@@ -134,8 +134,10 @@ pub struct Disk {
     pub capacity_bytes: u64,
     /// Number of inodes; 0 if there is no fixed number.
     pub inodes: u64,
-    /// It contains images, so that the kubelet's signals for images apply to it.
+    /// It contains images, so that layersweep's thresholds apply to it.
     pub has_images: bool,
+    /// It contains the images of the kubelet's runtime, so that the kubelet's signals for images apply to it.
+    pub is_imagefs: bool,
     /// It contains the kubelet's own directory, so that its signals for that apply to it.
     pub is_nodefs: bool,
 }
@@ -149,6 +151,7 @@ impl Disk {
             capacity_bytes: filesystem.capacity_bytes,
             inodes: filesystem.inodes,
             has_images: false,
+            is_imagefs: false,
             is_nodefs: false,
         }
     }
@@ -191,9 +194,9 @@ pub fn evictions(kubelet: &Kubelet, disk: &Disk) -> Vec<Eviction> {
     let mut found = Vec::new();
     for (hard, signals) in [(true, &kubelet.hard.value), (false, &kubelet.soft.value)] {
         for (signal, counts, of) in [
-            (IMAGEFS, disk.has_images, Counted::Bytes),
+            (IMAGEFS, disk.is_imagefs, Counted::Bytes),
             (NODEFS, disk.is_nodefs, Counted::Bytes),
-            (IMAGEFS_INODES, disk.has_images && disk.inodes > 0, Counted::Inodes),
+            (IMAGEFS_INODES, disk.is_imagefs && disk.inodes > 0, Counted::Inodes),
             (NODEFS_INODES, disk.is_nodefs && disk.inodes > 0, Counted::Inodes),
         ] {
             let Some(amount) = signals.get(signal).copied().filter(|_| counts) else { continue };
@@ -220,7 +223,7 @@ pub fn all(targets: &Targets, kubelet: Option<&Kubelet>, disk: &Disk) -> Vec<Dis
         found.extend(layersweep(targets, disk));
     }
     if let Some(kubelet) = kubelet {
-        if disk.has_images {
+        if disk.is_imagefs {
             found.extend(image_gc(kubelet));
         }
         found.extend(evictions(kubelet, disk).into_iter().map(|eviction| DiskThreshold {
@@ -300,8 +303,14 @@ mod tests {
 
     #[test]
     fn impossible_targets_are_not_thresholds() {
-        let disk =
-            Disk { mount: "/".into(), capacity_bytes: 1000, inodes: 10, has_images: true, is_nodefs: false };
+        let disk = Disk {
+            mount: "/".into(),
+            capacity_bytes: 1000,
+            inodes: 10,
+            has_images: true,
+            is_imagefs: true,
+            is_nodefs: false,
+        };
         fn floor(until: u64) -> Targets {
             Targets { free: Some(FreeFloor { start_below: 200, until }), ..Targets::default() }
         }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use crate::config;
 use crate::execute::PreconditionError;
 use crate::history;
-use crate::model::text::display::with_causes;
+use crate::model::text::display::{alternatives, with_causes};
 use crate::stores;
 use crate::stores::lookup;
 
@@ -209,7 +209,10 @@ impl From<lookup::LookupError> for Error {
     fn from(error: lookup::LookupError) -> Self {
         let message = error.to_string();
         match error {
-            lookup::LookupError::Ambiguous { remedy, .. } => Self::usage(message).hint(remedy),
+            lookup::LookupError::Ambiguous { words, .. } => {
+                let words: Vec<_> = words.iter().map(|words| format!("`{words}`")).collect();
+                Self::usage(message).hint(format!("give {}", alternatives(&words)))
+            }
             lookup::LookupError::Unknown { .. } => Self::failed(message).hint(
                 "`layersweep images` and `layersweep layers` list what exists; a path begins with / or ./",
             ),

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use crate::config::{Config, Via};
 use crate::execute::ImageFacts;
-use crate::execute::by_store::Way;
 use crate::execute::editors::Editors;
+use crate::execute::way::Way;
 use crate::model::text::display::shell_word;
 use crate::model::{ImageIx, Inventory, OwnersStore, StoreIx};
 use crate::policy::{Facts, PolicyKind};
@@ -73,6 +73,7 @@ impl Reach {
         let editors = store_editing::editors(request, &scanned.scan);
         let reach = Self::ask(request, config, &scanned.scan, &editors);
         let closed = closed_stores(&scanned.scan.inventory, &editors);
+        scanned.scan.inventory.silent_stores = silent_stores(&reach.ways);
         let unreadable = mark(request, config, scanned, closed, reach.facts.out_of_reach());
         Self { refusal: reach.refusal.or(unreadable), ..reach }
     }
@@ -190,4 +191,10 @@ pub(crate) fn closed_stores(inventory: &Inventory, editors: &Editors) -> Vec<Sto
     let stores = inventory.stores.iter().enumerate();
     let closed = stores.filter(|(_, store)| store.kind.facts().is_editable && editors.store(store).is_err());
     closed.map(|(store_ix, _)| store_ix.into()).collect()
+}
+
+/// Returns the stores whose runtime should answer, and does not.
+pub(crate) fn silent_stores(ways: &[Way]) -> Vec<StoreIx> {
+    let silent = ways.iter().enumerate().filter(|(_, way)| matches!(way, Way::Silent(_)));
+    silent.map(|(store_ix, _)| store_ix.into()).collect()
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cri::discover;
-use crate::cri::{Client, Endpoint, Options};
+use crate::cri::{Client, CriError, Endpoint, Options};
 use crate::stores::{RunningPrograms, RuntimeStore};
 use crate::sys::stop::flag;
 use crate::sys::sysroot::Sysroot;
@@ -27,8 +27,20 @@ fn stores(named: Option<&str>) -> Vec<RuntimeStore> {
     }
     let options = Options { asking: TIMEOUT, cancel: Some(Arc::clone(flag())), ..Options::default() };
     let answers = endpoints.into_iter().filter_map(|endpoint| {
-        let store = Client::connect(endpoint, options.probing()).and_then(|client| client.runtime_store());
-        store.inspect_err(|error| tracing::debug!("{error}")).ok().flatten()
+        store(endpoint, &options).inspect_err(|error| tracing::debug!("{error}")).ok().flatten()
     });
     answers.collect()
+}
+
+/// Asks one runtime for its store.
+fn store(endpoint: Endpoint, options: &Options) -> Result<Option<RuntimeStore>, CriError> {
+    let client = Client::connect(endpoint, options.probing())?;
+    let Some(store) = client.runtime_store()? else { return Ok(None) };
+    if !store.kind.facts().is_of_runtime {
+        return Ok(Some(store));
+    }
+    // Without this answer, the state of the sandboxes is unknown: nothing is said of their containers then.
+    let sandboxes = client.sandboxes().inspect_err(|error| tracing::debug!("{error}")).unwrap_or_default();
+    let ended = sandboxes.into_iter().filter(|sandbox| !sandbox.ready).map(|sandbox| sandbox.id);
+    Ok(Some(RuntimeStore { ended_sandboxes: ended.collect(), ..store }))
 }

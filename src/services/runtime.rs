@@ -14,13 +14,20 @@ pub fn named(request: &Request) -> Result<Option<Endpoint>, NoRuntime> {
     let Some(text) = &request.cri_endpoint else { return Ok(None) };
     let endpoint = text.parse().map_err(|error| NoRuntime {
         error: Error::usage(format!("--cri-endpoint {text:?}: {error}")).into(),
-        remedy: Remedy { text: "use a socket like unix:///run/crio/crio.sock".into(), is_complete: true },
+        remedy: Remedy {
+            text: "use a socket like unix:///run/crio/crio.sock".into(),
+            is_start: false,
+            is_complete: true,
+        },
     })?;
     Ok(Some(endpoint))
 }
 
 /// Hint for a deletion without a runtime.
 const DIRECT: &str = "use --via direct if the runtime cannot run";
+
+/// A runtime whose name is unknown.
+pub(crate) const ANY: &str = "the runtime";
 
 const NAME_IT: &str = "name its socket with --cri-endpoint, like unix:///run/crio/crio.sock";
 
@@ -72,19 +79,19 @@ impl NoRuntime {
         self.error.exit == Exit::Usage
     }
 
-    /// Returns the hint, with a deletion without a runtime if the node has a store that can be edited.
-    pub fn hint(&self, can_edit: bool) -> String {
-        let Remedy { text, is_complete } = &self.remedy;
-        match (text.as_str(), can_edit && !is_complete) {
+    /// Returns the hint for a runtime, with a deletion without it if the node has a store that can be edited.
+    pub fn hint(&self, runtime: &str, can_edit: bool) -> String {
+        let text = self.remedy.words(runtime);
+        match (text.as_str(), can_edit && !self.remedy.is_complete) {
             ("", true) => DIRECT.to_owned(),
-            ("", false) => "start the runtime".to_owned(),
+            ("", false) => format!("start {runtime}"),
             (text, true) => format!("{text}; {DIRECT}"),
             (text, false) => text.to_owned(),
         }
     }
 
-    pub(crate) fn into_error(self, can_edit: bool) -> Error {
-        let hint = self.hint(can_edit);
+    pub(crate) fn into_error(self, runtime: &str, can_edit: bool) -> Error {
+        let hint = self.hint(runtime, can_edit);
         self.error.hint(hint)
     }
 }
@@ -97,27 +104,42 @@ impl std::fmt::Display for NoRuntime {
 
 impl From<NoRuntime> for Error {
     fn from(missing: NoRuntime) -> Self {
-        missing.into_error(true)
+        missing.into_error(ANY, true)
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Remedy {
-    /// Empty if none is known.
-    pub text: String,
+    /// What else helps, if the start of the runtime does; empty if nothing else is known.
+    text: String,
+    /// The runtime has to be started.
+    is_start: bool,
     /// It contains the deletion without a runtime.
     is_complete: bool,
 }
 
+impl Remedy {
+    /// Returns the remedy for a runtime in words; empty if none is known.
+    #[must_use]
+    pub fn words(&self, runtime: &str) -> String {
+        match (self.is_start, self.text.as_str()) {
+            (true, "") => format!("start {runtime}"),
+            (true, other) => format!("start {runtime}, or {other}"),
+            (false, text) => text.to_owned(),
+        }
+    }
+}
+
 impl From<StartAdvice> for Remedy {
     fn from(advice: StartAdvice) -> Self {
-        Self { text: advice.text().to_owned(), is_complete: advice == StartAdvice::FreeSpaceFirst }
+        let is_complete = advice == StartAdvice::FreeSpaceFirst;
+        Self { text: advice.text().to_owned(), is_start: false, is_complete }
     }
 }
 
 impl<T: Into<String>> From<T> for Remedy {
     fn from(text: T) -> Self {
-        Self { text: text.into(), is_complete: false }
+        Self { text: text.into(), is_start: false, is_complete: false }
     }
 }
 
@@ -125,17 +147,17 @@ pub fn hint(problem: &CriProblem) -> Remedy {
     if let Some(first) = crio::before_start_for(problem) {
         return first.into();
     }
-    match problem {
-        CriProblem::NotRunning(_) => "start the runtime, or name its socket with --cri-endpoint",
-        CriProblem::NotListening => "start the runtime",
+    let text = match problem {
+        CriProblem::NotRunning(_) => "name its socket with --cri-endpoint",
         CriProblem::Starting(_) => "try again when it has started",
         CriProblem::Denied => "run as root",
         CriProblem::NotGrpc(_) | CriProblem::NoCri(_) => {
             "name the CRI socket, like unix:///run/crio/crio.sock"
         }
         _ => "",
-    }
-    .into()
+    };
+    let is_start = matches!(problem, CriProblem::NotRunning(_) | CriProblem::NotListening);
+    Remedy { is_start, ..text.into() }
 }
 
 /// Returns true if the problem proves that no usable runtime listens on the socket.
@@ -185,7 +207,7 @@ pub(crate) fn none_answers(unanswered: &[(Candidate, CriError)]) -> NoRuntime {
     let errors: Vec<_> =
         unanswered.iter().map(|(candidate, error)| format!("{error} ({})", candidate.origin)).collect();
     let mut hints = unanswered.iter().map(|(_, error)| hint(&error.problem));
-    let remedy = hints.find(|hint| !hint.text.is_empty()).unwrap_or_else(|| "".into());
+    let remedy = hints.find(|hint| hint.is_start || !hint.text.is_empty()).unwrap_or_else(|| "".into());
     NoRuntime::refused(format!("no container runtime answers: {}", errors.join("; ")), remedy)
 }
 
@@ -246,10 +268,11 @@ mod tests {
         for (remedy, with_edits, without) in [
             (Remedy::from(""), direct.to_owned(), "start the runtime"),
             ("wait".into(), format!("wait; {direct}"), "wait"),
+            (hint(&CriProblem::NotListening), format!("start the runtime; {direct}"), "start the runtime"),
             (advice, StartAdvice::FreeSpaceFirst.text().to_owned(), StartAdvice::FreeSpaceFirst.text()),
         ] {
             let missing = NoRuntime::refused("m", remedy);
-            assert_eq!((missing.hint(true), missing.hint(false).as_str()), (with_edits, without));
+            assert_eq!((missing.hint(ANY, true), missing.hint(ANY, false).as_str()), (with_edits, without));
         }
     }
 

@@ -3,9 +3,9 @@
 
 use crate::config::Config;
 use crate::editor::{self, Deleted};
-use crate::execute::by_store::Way;
 use crate::execute::editors::Editors;
 use crate::execute::owner::{OwnerPresence, Owners};
+use crate::execute::way::Way;
 use crate::history::pins::Pins;
 use crate::history::runs::DeletionRow;
 use crate::model::deletion::plan::{Phase, Problem};

@@ -102,8 +102,7 @@ impl Deleter {
         }
         let (missing, is_expected, has_cri) = match ask(request, options) {
             AskedRuntime::Answers(client) => {
-                let why = "CRI-O owns the store, and does not answer".to_owned();
-                let silent = SilentOwner { owns_daemons: true, crio_roots: crio_roots(request)?, why };
+                let silent = SilentOwner { owns_daemons: true, crio_roots: crio_roots(request)? };
                 let through = Self::through(*client, owners.sparing(silent), request)?;
                 let obstacle = store_editing::obstacle(request).map(str::to_owned);
                 return Ok(Self { edits: true, obstacle, ..through });
@@ -114,11 +113,13 @@ impl Deleter {
         let scan = match scan.map_or_else(|| records(request).map(Cow::Owned), |scan| Ok(Cow::Borrowed(scan)))
         {
             Ok(scan) => scan,
-            Err(_) if is_expected => return Err(missing.into_error(true)),
+            Err(_) if is_expected => return Err(missing.into()),
             Err(error) => return Err(error),
         };
-        let (inventory, why) = (&scan.inventory, missing.to_string());
-        let silent = SilentOwner { owns_daemons: has_cri, crio_roots: crio_roots(request)?, why };
+        let inventory = &scan.inventory;
+        let silent = SilentOwner { owns_daemons: has_cri, crio_roots: crio_roots(request)? };
+        let mut owned = stores_of(inventory).filter(|store_ix| silent.owns(inventory, *store_ix));
+        let runtime = owned.next().map_or(runtime::ANY, |store_ix| inventory[store_ix].kind.runtime());
         let stores: Vec<_> = stores_of(inventory)
             .map(|store_ix| (is_editable(inventory, store_ix), silent.owns(inventory, store_ix)))
             .collect();
@@ -143,7 +144,7 @@ impl Deleter {
             _ => {}
         }
         let can_edit = stores_of(inventory).any(|store_ix| is_editable(inventory, store_ix));
-        Err(missing.into_error(can_edit))
+        Err(missing.into_error(runtime, can_edit))
     }
 
     /// Returns the way of the run; [`Via::Auto`] if that depends on the store.
@@ -158,7 +159,7 @@ impl Deleter {
     /// Refuses a run that needs a runtime if that should answer and does not.
     pub(crate) fn into_answering(self) -> Result<Self, Error> {
         let Self { silent: Some(missing), .. } = self else { return Ok(self) };
-        Err(missing.into_error(false))
+        Err(missing.into_error(runtime::ANY, false))
     }
 
     pub(crate) fn remover<'r>(&'r mut self, editors: &'r Editors) -> StoreRemover<'r> {
@@ -203,8 +204,12 @@ impl Deleter {
             if !has_images || problems.iter().any(|problem| problem.id.as_deref() == Some(&root)) {
                 continue;
             }
-            let start =
-                self.silent.as_ref().map_or_else(|| "start CRI-O".to_owned(), |missing| missing.hint(false));
+            let runtime = store.kind.runtime();
+            let start = self
+                .silent
+                .as_ref()
+                .map_or_else(|| format!("start {runtime}"), |missing| missing.hint(runtime, false));
+            let why = self.silent.as_ref().map_or(why, NoRuntime::to_string);
             let hint = if store.kind.facts().is_editable {
                 let (flag, root) = (store.kind.facts().flag, shell_word(&root));
                 format!(
@@ -288,8 +293,12 @@ fn is_editable(inventory: &Inventory, store_ix: StoreIx) -> bool {
 /// podman may install a configuration.
 fn crio_roots(request: &Request) -> Result<Vec<PathBuf>, Error> {
     let stores = request.stores()?;
-    let is_installed = crio::has_run(&stores.sysroot) && crio_start(&stores.sysroot).is_some();
-    Ok(if is_installed { protect::crio_stores(&stores) } else { Vec::new() })
+    Ok(if has_crio(&stores.sysroot) { protect::crio_stores(&stores) } else { Vec::new() })
+}
+
+/// Returns true if CRI-O is configured here and has run.
+pub(crate) fn has_crio(sysroot: &Sysroot) -> bool {
+    crio::has_run(sysroot) && crio_start(sysroot).is_some()
 }
 
 /// Reads the stores' records now.

@@ -44,8 +44,8 @@ pub enum LookupError {
     Ambiguous {
         reference: String,
         candidates: Vec<String>,
-        /// Unambiguous name of the first candidate, as a clause.
-        remedy: String,
+        /// Unambiguous words for each candidate on a command line: its id, or the reference and its store.
+        words: Vec<String>,
     },
     #[error("{} does not exist", path.display())]
     Missing { path: PathBuf },
@@ -72,11 +72,16 @@ pub fn look_up(scan: &Scan, reference: &str) -> Result<Subject, LookupError> {
         [] => Err(LookupError::Unknown { reference: reference.to_owned() }),
         [Subject::Node(node)] => Ok(leak_or_node(scan, *node)),
         [subject] => Ok(*subject),
-        [first, ..] => Err(LookupError::Ambiguous {
-            reference: reference.to_owned(),
-            candidates: found.iter().take(10).map(|subject| describe_in_store(scan, *subject)).collect(),
-            remedy: unambiguous(scan, *first),
-        }),
+        several => {
+            /// Maximum number of objects that are listed.
+            const LISTED: usize = 10;
+            let listed = &several[..several.len().min(LISTED)];
+            Err(LookupError::Ambiguous {
+                reference: reference.to_owned(),
+                candidates: listed.iter().map(|subject| describe_in_store(scan, *subject)).collect(),
+                words: listed.iter().map(|subject| unambiguous(scan, reference, *subject)).collect(),
+            })
+        }
     }
 }
 
@@ -85,17 +90,17 @@ fn candidates(scan: &Scan, reference: &str) -> Vec<Subject> {
     if exact.is_empty() { by_start(scan, reference) } else { exact }
 }
 
-/// Returns an unambiguous reference to `subject`: its id, or its store.
-fn unambiguous(scan: &Scan, subject: Subject) -> String {
+/// Returns unambiguous words for `subject`: its id, or the reference with its store.
+fn unambiguous(scan: &Scan, reference: &str, subject: Subject) -> String {
     let id = id_of(scan, subject);
-    for reference in [short_reference(id), id.to_owned()] {
-        if candidates(scan, &reference).as_slice() == [subject] {
-            return format!("give its id, as {}", shell_word(&reference));
+    for id in [short_reference(id), id.to_owned()] {
+        if candidates(scan, &id).as_slice() == [subject] {
+            return shell_word(&id);
         }
     }
     let store = &scan.inventory[store_of(scan, subject)];
     let flag = store.kind.facts().flag;
-    format!("name its store, as {flag} {}", shell_word(&store.root.to_string_lossy()))
+    format!("{} {flag} {}", shell_word(reference), shell_word(&store.root.to_string_lossy()))
 }
 
 #[must_use]

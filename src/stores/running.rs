@@ -13,7 +13,7 @@ pub struct RunningPrograms {
     pub stores: Vec<RuntimeStore>,
 }
 
-/// Directory of a runtime's images, as it reports it.
+/// Store of a runtime, as it reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeStore {
     pub kind: StoreKind,
@@ -27,6 +27,8 @@ pub struct RuntimeStore {
     pub image_root: Option<PathBuf>,
     /// Image that the runtime uses for pod sandboxes, if reported.
     pub sandbox_image: Option<String>,
+    /// Ids of the pod sandboxes that are not ready; of containerd only, whose disk does not contain their state.
+    pub ended_sandboxes: Vec<String>,
     /// Source of these facts, for messages.
     pub origin: String,
 }
@@ -45,7 +47,15 @@ impl RuntimeStore {
     }
 
     fn of(kind: StoreKind, root: PathBuf, origin: &str) -> Self {
-        let (state, driver, image_root, sandbox_image) = (None, None, None, None);
-        Self { kind, root, state, driver, image_root, sandbox_image, origin: origin.to_owned() }
+        Self {
+            kind,
+            root,
+            state: None,
+            driver: None,
+            image_root: None,
+            sandbox_image: None,
+            ended_sandboxes: Vec::new(),
+            origin: origin.to_owned(),
+        }
     }
 }

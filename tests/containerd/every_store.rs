@@ -271,5 +271,18 @@ fn other_store_is_emptied_beside_dead_runtime(scene: &Scene) {
     assert_eq!(text(&dead, "/via"), "direct");
     let ids = podman.store.podman(["images", "--quiet"]);
     assert!(!ids.is_empty(), "the image in use");
+    let hint = text(&errors[0], "/hint");
+    assert!(hint.starts_with("start containerd") && !hint.contains("direct"), "{hint}");
+    // Its images are out of reach for their own reason, and have their own remedy.
+    let kept = list(&dead, "/kept").iter().filter(|kept| text(kept, "/rule") == "out-of-reach");
+    let (silent, others): (Vec<_>, Vec<_>) =
+        kept.partition(|kept| text(kept, "/detail") == "containerd does not answer");
+    assert!(others.iter().all(|kept| !text(kept, "/detail").contains("never edited")), "{dead:#}");
+    let refused = scene.run(&["rm", "-y", text(silent[0], "/id")]).expect_code(5).stdout;
+    assert!(refused.contains("hint: start containerd, then run this again"), "{refused}");
+    let report = scene.json(0, &["report"]);
+    let causes = list(&report, "/verdict/causes").iter();
+    let mut remedies = causes.map(|cause| text(cause, "/remedy"));
+    assert!(remedies.any(|remedy| remedy.starts_with("start containerd, then `layersweep ")), "{report:#}");
     podman.store.unmount();
 }

@@ -11,3 +11,4 @@ mod cri_containerd;
 mod docker_stores;
 mod every_store;
 mod gc_containerd;
+mod stopped_containers;

@@ -503,7 +503,7 @@ fn hint_frees_space_before_starting_crio() {
         format!("mkdir /etc/crio; printf '[crio]\\n{conf}\\n' > /etc/crio/crio.conf; cd /run/crio; {files}")
     }
     let crictl = "echo runtime-endpoint: unix:///run/crio/crio.sock > /etc/crictl.yaml";
-    let start = "start the runtime";
+    let start = "start CRI-O, or name its socket";
     let with_room = "start CRI-O while there is room, as now: ";
     let first = "free space with `layersweep ";
     // `gc` and `doctor` give the same hint.

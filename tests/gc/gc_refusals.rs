@@ -188,13 +188,13 @@ fn run_without_runtime_deletes_nothing() {
     // A stopped runtime has no socket; a killed one leaves its socket.
     let endpoint = node.server.endpoint();
     node.server.stop();
-    assert_error(&gc_at(&node, &endpoint).expect_code(5), &["cri.sock"], Some("start the runtime"));
+    assert_error(&gc_at(&node, &endpoint).expect_code(5), &["cri.sock"], Some("start CRI-O"));
     // Policy kubelet needs the figures of a runtime.
     let by_kubelet = [&GC[..], &["--via", "direct", "--dry-run", "--policy", "kubelet"]].concat();
     assert_refused(&node, &by_kubelet, &["policy kubelet"], Some("--policy exact"));
     drop(UnixListener::bind(node.server.socket()).unwrap());
     let run = gc_at(&node, &endpoint).expect_code(5);
-    assert_error(&run, &["cri.sock"], Some("start the runtime"));
+    assert_error(&run, &["cri.sock"], Some("start CRI-O"));
     std::fs::remove_file(node.server.socket()).unwrap();
     node.server.restart();
     // The store is named, but its runtime is not.

@@ -3,7 +3,7 @@
 use super::check::{Check, Status};
 use super::node::Node;
 use super::{configuration, static_pods};
-use crate::execute::by_store::Way;
+use crate::execute::way::Way;
 use crate::model::Store;
 use crate::model::text::display::shell_word;
 use crate::node::timers::{self, GC, GC_SERVICE, OF_USER, TimerState};
@@ -63,7 +63,7 @@ pub(super) fn stores(node: &Node<'_>) -> Vec<Check> {
             uid => Some(scan.sysroot.user_name(uid)),
         };
         match (reach.ways.get(position).unwrap_or(&refused), user) {
-            (Way::Direct | Way::Closed(_), Some(user)) => of_user(node, store, &user),
+            (Way::Direct | Way::Closed(_) | Way::Silent(_), Some(user)) => of_user(node, store, &user),
             (way @ (Way::Cri | Way::Direct), _) if is_on || has_cron => {
                 let sealed = sealed_area(node, scan, position).filter(|_| is_on && *way == Way::Direct);
                 let how = reach.way(position.into());
@@ -71,7 +71,9 @@ pub(super) fn stores(node: &Node<'_>) -> Vec<Check> {
                 sealed.unwrap_or_else(|| Check::ok(root, format!("{by} empties it: images are {how}")))
             }
             (Way::Cri | Way::Direct, _) => Check::note(root, "no timer empties it"),
-            (Way::Closed(why), _) => Check::note(root, format!("no timer empties it: {why}")),
+            (Way::Closed(why) | Way::Silent(why), _) => {
+                Check::note(root, format!("no timer empties it: {why}"))
+            }
         }
     });
     checks.collect()

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::check::Check;
 use super::node::{CheckedSettings, Node};
+use crate::app::report::thresholds::kubelets_stores;
 use crate::disk::filesystem;
 use crate::model::FilesystemIx;
 use crate::node::places::KubeletPlaces;
@@ -67,9 +68,9 @@ pub(super) fn settings<'a>(node: &Node<'a>) -> Option<CheckedSettings<'a>> {
 fn disks(node: &Node<'_>, scan: &Scan) -> Vec<Disk> {
     let inventory = &scan.inventory;
     let mut filesystems: Vec<FilesystemIx> = Vec::new();
-    for (store_ix, store) in inventory.stores.iter().enumerate() {
-        let counts = node.runtime.store.map_or(!store.read_only, |ix| ix.get() == store_ix);
-        if counts && !filesystems.contains(&store.filesystem) {
+    let stores = node.runtime.store.map_or_else(|| kubelets_stores(inventory), |store| vec![store]);
+    for store in stores.into_iter().map(|store| &inventory[store]) {
+        if !filesystems.contains(&store.filesystem) {
             filesystems.push(store.filesystem);
         }
     }
@@ -77,6 +78,7 @@ fn disks(node: &Node<'_>, scan: &Scan) -> Vec<Disk> {
     let disks = filesystems.into_iter().map(|ix| Disk {
         mount: node.shown(&inventory[ix].mount),
         has_images: true,
+        is_imagefs: true,
         is_nodefs: nodefs == Some(ix),
         ..Disk::of(&inventory[ix])
     });
@@ -87,7 +89,7 @@ fn disks(node: &Node<'_>, scan: &Scan) -> Vec<Disk> {
 fn nodefs_alone(node: &Node<'_>) -> Option<Disk> {
     let (facts, _) = filesystem::of(&nodefs(node)?).ok()?;
     let mount = node.shown(&facts.mount);
-    Some(Disk { mount, has_images: true, is_nodefs: true, ..Disk::of(&facts) })
+    Some(Disk { mount, has_images: true, is_imagefs: true, is_nodefs: true, ..Disk::of(&facts) })
 }
 
 fn nodefs(node: &Node<'_>) -> Option<PathBuf> {

@@ -9,8 +9,8 @@ use crate::execute::runtime_match::RuntimeStores;
 use crate::model::StoreIx;
 use crate::model::text::display::shell_word;
 use crate::node::timers::{self, TimerState};
-use crate::services::crio::{self, StartAdvice};
-use crate::services::runtime::{choose, hint};
+use crate::services::crio;
+use crate::services::runtime::{ANY, choose, hint};
 use crate::services::via;
 
 pub(super) fn ask(node: &Node<'_>) -> RuntimeChecks {
@@ -51,13 +51,13 @@ pub(super) fn ask(node: &Node<'_>) -> RuntimeChecks {
         let message = format!("{} {} answers ({origin})", version.runtime_name, version.runtime_version);
         sockets.push(Check::ok(client.endpoint().to_string(), message));
     }
-    sockets.extend(answers.silent.iter().map(|(candidate, error)| silent(candidate, error)));
+    sockets.extend(answers.silent.iter().map(|(candidate, error)| silent(node, candidate, error)));
     let is_expected = via::is_expected(&answers, &node.kubelet, &node.stores.sysroot);
     let (chosen, store) = match choose(answers) {
         Ok(client) => serves(node, &client),
         Err(failure) => {
             let message = format!("gc cannot delete through a runtime: {failure}");
-            let remedy = failure.hint(can_edit(node));
+            let remedy = failure.hint(name(node), can_edit(node));
             let check = if node.kubelet.is_here() {
                 Check::error("", message, remedy)
             } else if is_expected {
@@ -81,16 +81,30 @@ fn can_edit(node: &Node<'_>) -> bool {
     images.all(|image| scan.inventory[image.store].kind.facts().is_editable)
 }
 
-fn silent(candidate: &Candidate, error: &CriError) -> Check {
+/// Returns the name of the runtime if the stores of the node, or the configuration of CRI-O, tell.
+fn name(node: &Node<'_>) -> &'static str {
+    let inventory = node.scan().map(|scan| &scan.inventory);
+    let of_runtime = inventory.and_then(|inventory| {
+        let mut stores = inventory.stores.iter().enumerate();
+        stores.find(|(store_ix, _)| inventory.is_of_runtime((*store_ix).into()))
+    });
+    match of_runtime {
+        Some((_, store)) => store.kind.runtime(),
+        None if via::has_crio(&node.stores.sysroot) => "CRI-O",
+        None => ANY,
+    }
+}
+
+fn silent(node: &Node<'_>, candidate: &Candidate, error: &CriError) -> Check {
     let message = format!("{error} ({})", candidate.origin);
     let is_denied = matches!(error.problem, CriProblem::Denied);
     if !is_denied && !candidate.configured {
         return Check::note(candidate.endpoint.to_string(), message);
     }
-    let mut remedy = hint(&error.problem).text;
+    let mut remedy = hint(&error.problem).words(name(node));
     if remedy.is_empty() {
-        let default = "start the runtime, or fix the file that names the socket";
-        remedy = crio::before_start().map_or(default, StartAdvice::text).into();
+        let default = format!("start {}, or fix the file that names the socket", name(node));
+        remedy = crio::before_start().map_or(default, |advice| advice.text().to_owned());
     }
     Check { is_unread: is_denied, ..Check::warning(candidate.endpoint.to_string(), message, remedy) }
 }
@@ -119,7 +133,9 @@ fn serves(node: &Node<'_>, client: &Client) -> (Check, Option<StoreIx>) {
             let remedy = "use CRI-O or containerd, or gc --via direct";
             return (Check::error(object, message, remedy), None);
         }
-        Err(error) => return (Check::error(object, error.to_string(), hint(&error.problem).text), None),
+        Err(error) => {
+            return (Check::error(object, error.to_string(), hint(&error.problem).words(ANY)), None);
+        }
     };
     let (root, origin) = (store.root.to_string_lossy(), &store.origin);
     match node.scan().and_then(|scan| RuntimeStores::find(&store, &scan.inventory)) {

@@ -6,9 +6,9 @@ use std::borrow::Cow;
 
 use super::{Gc, GcResult, Work, refuse_part, refused_plan, without};
 use crate::config::Via;
-use crate::execute::by_store::Way;
 use crate::execute::editors::Editors;
 use crate::execute::measure::SettlePatience;
+use crate::execute::way::Way;
 use crate::execute::{self, Gauges, PreconditionError, Run, images};
 use crate::model::OutcomeKind;
 use crate::model::deletion::plan::{Phase, Plan};

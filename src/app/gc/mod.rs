@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use super::report::thresholds;
 use super::rm::{self, NamedImages};
 use crate::config::{Config, Via};
-use crate::execute::by_store::Way;
 use crate::execute::editors::Editors;
+use crate::execute::way::Way;
 use crate::execute::{ImageFacts, PreconditionError};
 use crate::history::runs::{Command, Event};
 use crate::model::deletion::outcome::{Outcome, OutcomeKind};
@@ -306,8 +306,17 @@ impl<'a> Gc<'a> {
     ///
     /// [`reach::mark`]: crate::services::reach::mark
     fn stopped(&self, plan: &Plan, scan: &Scan) -> StoppedHolders {
-        let is_missed = self.gc_request.is_gc() && plan.outcome == OutcomeKind::NotReached;
-        if is_missed && !is_requested() { StoppedHolders::find(scan) } else { StoppedHolders::default() }
+        if self.misses(plan).is_empty() { StoppedHolders::default() } else { StoppedHolders::find(scan) }
+    }
+
+    /// Returns the filesystems that stay above their thresholds after this plan; none if a signal has ended it.
+    fn misses<'p>(&self, plan: &'p Plan) -> Vec<&'p FilesystemPlan> {
+        let is_missed = matches!(plan.outcome, OutcomeKind::NotReached | OutcomeKind::Refused);
+        if !self.gc_request.is_gc() || !is_missed || is_requested() {
+            return Vec::new();
+        }
+        let filesystems = plan.filesystems.iter();
+        filesystems.filter(|plan| plan.started.any() && plan.end != PassEnd::Reached).collect()
     }
 
     /// Usage of the filesystems that are still too full after this plan, and what else can be deleted there; and the use of
@@ -319,11 +328,8 @@ impl<'a> Gc<'a> {
         work: &Work,
         stopped: &StoppedHolders,
     ) -> (Vec<Outside>, Vec<InodeUse>) {
-        let filesystems = plan.filesystems.iter();
-        let above_threshold: Vec<_> =
-            filesystems.filter(|plan| plan.started.any() && plan.end != PassEnd::Reached).collect();
-        let is_missed = self.gc_request.is_gc() && plan.outcome == OutcomeKind::NotReached;
-        if !is_missed || above_threshold.is_empty() || is_requested() {
+        let above_threshold = self.misses(plan);
+        if above_threshold.is_empty() {
             return (Vec::new(), Vec::new());
         }
         let (request, observer, config) =
@@ -385,9 +391,13 @@ fn stores_with_ways(scan: &Scan, ways: Vec<Way>) -> Vec<StoreWay> {
     let stores = inventory.stores.iter().zip(ways).enumerate().filter(|(_, (store, _))| !store.read_only);
     let stores = stores.map(|(position, (store, way))| {
         let mut out_of_reach = inventory.out_of_reach.keys();
-        let first = out_of_reach.find(|image_ix| inventory[**image_ix].store.get() == position);
+        // Images in other namespaces have another remedy than the store.
+        let first = out_of_reach.find(|image_ix| {
+            let image = &inventory[**image_ix];
+            image.store.get() == position && image.id.namespace().is_none()
+        });
         let remedy = first.map(|image_ix| diagnosis::remedy_out_of_reach(scan, *image_ix));
-        let remedy = remedy.filter(|_| matches!(way, Way::Closed(_))).unwrap_or_default();
+        let remedy = remedy.filter(|_| way.reason_against().is_some()).unwrap_or_default();
         StoreWay { id: StoreId::of(store), filesystem: store.filesystem, way, remedy }
     });
     stores.collect()

@@ -4,8 +4,8 @@ use super::{Gc, Planned, Work, refuse_part, stores_with_ways, without};
 use crate::app::gc::GcResult;
 use crate::app::rm::{self, NamedImages};
 use crate::config::Via;
-use crate::execute::by_store::Way;
 use crate::execute::editors::Editors;
+use crate::execute::way::Way;
 use crate::execute::{self, ImageFacts, PolicyContext, PreconditionError, images};
 use crate::model::deletion::plan::{Gain, Plan, TargetKind, sum};
 use crate::model::space::Measured;
@@ -66,6 +66,7 @@ impl Gc<'_> {
         let JudgedPlan { whole, comparison, facts, ways } = self.plan_all(&work, &mut deleter)?;
         let WholePlan { plan, believed_bytes, before } = whole;
         self.via = via_of(self.via, &work.scanned.scan.inventory, &ways);
+        work.scanned.scan.inventory.silent_stores = reach::silent_stores(&ways);
         if self.gc_request.is_gc() {
             let GcRequest { request, config, .. } = self.gc_request;
             let closed = reach::closed_stores(&work.scanned.scan.inventory, &work.editors);

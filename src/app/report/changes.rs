@@ -177,6 +177,7 @@ mod tests {
                 namespace: namespace.map(str::to_owned),
                 path: None,
                 image: None,
+                owner: None,
                 before_bytes,
                 after_bytes,
                 change_bytes: after_bytes - before_bytes,

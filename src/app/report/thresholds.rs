@@ -1,7 +1,7 @@
 //! Thresholds of the filesystems in a report.
 
 use crate::config::Config;
-use crate::model::{FilesystemIx, Finding};
+use crate::model::{FilesystemIx, Finding, Inventory, StoreIx};
 use crate::node::kubelet::Kubelet;
 use crate::node::places::KubeletPlaces;
 use crate::node::thresholds as kubelet_thresholds;
@@ -18,10 +18,12 @@ pub(in crate::app) fn all(config: &Config, scan: &Scan) -> Vec<Vec<DiskThreshold
         .as_ref()
         .and_then(|_| places.nodefs(&scan.sysroot))
         .and_then(|path| filesystem_of(scan, &path));
+    let (all, of_kubelet) = (writable_stores(&scan.inventory), kubelets_stores(&scan.inventory));
     let filesystems = (0..scan.inventory.filesystems.len()).map(FilesystemIx::from);
     let thresholds = filesystems.map(|ix| {
         let disk = Disk {
-            has_images: has_images(scan, ix),
+            has_images: are_on(scan, &all, ix),
+            is_imagefs: are_on(scan, &of_kubelet, ix),
             is_nodefs: nodefs == Some(ix),
             ..Disk::of(&scan.inventory[ix])
         };
@@ -32,18 +34,64 @@ pub(in crate::app) fn all(config: &Config, scan: &Scan) -> Vec<Vec<DiskThreshold
 
 /// Returns a finding for each filesystem with images for which a configured threshold is impossible.
 pub(in crate::app) fn impossible(config: &Config, scan: &Scan) -> Vec<Finding> {
+    let stores = writable_stores(&scan.inventory);
     let filesystems = scan.inventory.filesystems.iter().enumerate();
     let findings = filesystems.filter_map(|(ix, filesystem)| {
         let message = thresholds::impossible(&config.images.targets, filesystem.capacity_bytes)
-            .filter(|_| has_images(scan, ix.into()))?;
+            .filter(|_| are_on(scan, &stores, ix.into()))?;
         Some(Finding::new(&filesystem.mount, message))
     });
     findings.collect()
 }
 
-fn has_images(scan: &Scan, ix: FilesystemIx) -> bool {
+/// Returns the stores of the kubelet's runtime, whose filesystems it watches as those of its images: not podman's beside
+/// a runtime. If no store is known to be a runtime's, any may be.
+pub(in crate::app) fn kubelets_stores(inventory: &Inventory) -> Vec<StoreIx> {
+    let stores = writable_stores(inventory);
+    let (of_runtimes, others): (Vec<_>, Vec<_>) =
+        stores.into_iter().partition(|store| inventory.is_of_runtime(*store));
+    if of_runtimes.is_empty() { others } else { of_runtimes }
+}
+
+fn writable_stores(inventory: &Inventory) -> Vec<StoreIx> {
+    (0..inventory.stores.len()).map(StoreIx::from).filter(|store| !inventory[*store].read_only).collect()
+}
+
+/// Returns true if one of the stores has its records or layers on a filesystem.
+fn are_on(scan: &Scan, stores: &[StoreIx], ix: FilesystemIx) -> bool {
     let inventory = &scan.inventory;
     let mut layers = inventory.nodes.iter().filter(|node| node.filesystem == ix && node.kind.is_layer());
-    inventory.stores.iter().any(|store| store.filesystem == ix && !store.read_only)
-        || layers.any(|node| !inventory[node.store].read_only)
+    stores.iter().any(|store| inventory[*store].filesystem == ix)
+        || layers.any(|node| stores.contains(&node.store))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Consistency, Store, StoreKind};
+
+    #[test]
+    fn podmans_disk_beside_a_runtime_is_no_imagefs() {
+        let podman = Store {
+            kind: StoreKind::ContainersStorage,
+            root: "/store".into(),
+            driver: "overlay".into(),
+            filesystem: 0.into(),
+            read_only: false,
+            origin: String::new(),
+            consistency: Consistency::Consistent,
+        };
+        let additional = Store { read_only: true, ..podman.clone() };
+        let containerd = Store { kind: StoreKind::Containerd, ..podman.clone() };
+        for (stores, expected) in [
+            (vec![podman.clone(), containerd.clone()], &[1][..]),
+            (vec![additional.clone(), podman.clone(), podman.clone()], &[1, 2]),
+            (vec![additional, containerd], &[1]),
+            (vec![podman], &[0]),
+        ] {
+            let inventory = Inventory { stores, ..Inventory::default() };
+            let found: Vec<_> = kubelets_stores(&inventory).into_iter().map(StoreIx::get).collect();
+            assert_eq!(found, expected, "{:?}", inventory.stores);
+        }
+    }
 }

@@ -113,6 +113,7 @@ fn runtime_store(kind: StoreKind, root: &str, driver: Option<&str>) -> RuntimeSt
         driver: driver.map(Into::into),
         image_root: None,
         sandbox_image: None,
+        ended_sandboxes: Vec::new(),
         origin: "test".into(),
     }
 }

@@ -37,10 +37,20 @@ pub fn count<T: fmt::Display + PartialEq + From<u8>>(number: T, singular: &str, 
 /// Joins names for a sentence: `a`, `a and b`, `a, b and c`.
 #[must_use]
 pub fn listed(names: &[String]) -> String {
+    joined(names, "and")
+}
+
+/// Joins names for a sentence: `a`, `a or b`, `a, b or c`.
+#[must_use]
+pub fn alternatives(names: &[String]) -> String {
+    joined(names, "or")
+}
+
+fn joined(names: &[String], conjunction: &str) -> String {
     match names {
         [] => String::new(),
         [name] => name.clone(),
-        [front @ .., last] => format!("{} and {last}", front.join(", ")),
+        [front @ .., last] => format!("{} {conjunction} {last}", front.join(", ")),
     }
 }
 

@@ -10,9 +10,8 @@ use super::deletion::mount;
 use super::parts::{DocumentKind, Header};
 use crate::app::gc::{GcResult, StoreWay};
 use crate::config::Via;
-use crate::execute::by_store::Way;
+use crate::execute::way::Way;
 use crate::history::runs::{Command, Event};
-use crate::model::Finding;
 use crate::model::deletion::outcome::{Outcome, OutcomeKind};
 use crate::model::deletion::plan::{
     FilesystemPlan, Kept, PassEnd, Problem, Step, Target, TargetKind, Trigger, apply,
@@ -20,6 +19,7 @@ use crate::model::deletion::plan::{
 use crate::model::rules::Rule;
 use crate::model::space::{Measured, Started};
 use crate::model::text::display::two_decimals;
+use crate::model::{Finding, ImageId};
 use crate::policy::PolicyKind;
 use crate::policy::compare::Comparison;
 use crate::policy::thresholds::Counted;
@@ -346,7 +346,7 @@ fn gc_store(mounts: &[PathBuf], store: &StoreWay) -> GcStoreDoc {
     let (via, why) = match &store.way {
         Way::Cri => (Some(Via::Cri), None),
         Way::Direct => (Some(Via::Direct), None),
-        Way::Closed(why) => (None, Some(why.clone())),
+        Way::Closed(why) | Way::Silent(why) => (None, Some(why.clone())),
     };
     GcStoreDoc {
         root: store.id.root().to_string_lossy().into_owned(),
@@ -359,8 +359,10 @@ fn gc_store(mounts: &[PathBuf], store: &StoreWay) -> GcStoreDoc {
 }
 
 fn kept(result: &GcResult, kept: &Kept) -> KeptDoc {
+    // The program that uses another namespace deletes its images, whatever is true of the store.
+    let is_of_store = ImageId::from(kept.target.id.as_str()).namespace().is_none();
     let closed_store = result.stores.iter().position(|store| {
-        matches!(store.way, Way::Closed(_)) && kept.target.store.as_ref() == Some(&store.id)
+        is_of_store && store.way.reason_against().is_some() && kept.target.store.as_ref() == Some(&store.id)
     });
     KeptDoc {
         kind: kept.target.kind,

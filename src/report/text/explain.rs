@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
+use unicode_width::UnicodeWidthStr;
 
 use super::format::{age, bytes, inodes, safe, short_id, wrapped};
 use super::images::name;
@@ -11,7 +12,7 @@ use super::scan::leaks;
 use super::screen::Screen;
 use super::stopped;
 use super::story::{absent_images, life_line, namesakes};
-use super::table::{Table, bold, heading};
+use super::table::{PIPED_CELL, Table, bold, heading};
 use super::usage::{is_small_size, label_of_small, place};
 use crate::app::explain::AgeLimits;
 use crate::history::ages::AgeRule;
@@ -182,7 +183,7 @@ fn owners(below: &BelowDoc, screen: &Screen, shows_all: bool) -> String {
     let stores: BTreeSet<_> = below.rows.iter().filter_map(|row| row.store.as_deref()).collect();
     let mut table = Table::new(screen, &["OWNER", ">COUNT", ">SIZE", ">INODES"]);
     for row in shown {
-        table.row(owner(row, stores.len() > 1));
+        table.row(owner(row, stores.len() > 1, screen));
     }
     if !more.is_empty() {
         let sum = more.iter().fold(0, |sum: u64, row| sum.saturating_add(row.bytes));
@@ -190,7 +191,7 @@ fn owners(below: &BelowDoc, screen: &Screen, shows_all: bool) -> String {
         table.row(vec!["more images".into(), more.len().to_string(), bytes(sum), inodes(Some(more_inodes))]);
     }
     for row in others {
-        table.row(owner(row, stores.len() > 1));
+        table.row(owner(row, stores.len() > 1, screen));
     }
     if !small.is_empty() {
         let sum = small.iter().fold(0, |sum: u64, row| sum.saturating_add(row.bytes));
@@ -215,17 +216,24 @@ fn is_image(row: &ShareRowDoc) -> bool {
     matches!(row.kind, ShareKind::Object(_))
 }
 
-fn owner(row: &ShareRowDoc, names_store: bool) -> Vec<String> {
+fn owner(row: &ShareRowDoc, names_store: bool, screen: &Screen) -> Vec<String> {
+    /// Minimum width of the root of a store that is shortened.
+    const ROOT: usize = 20;
     let label = match (row.kind, &row.id, &row.path) {
         (ShareKind::Object(kind), Some(id), _) if row.label == "<none>" => {
             format!("{kind} <none> {}", short_id(id))
         }
         (ShareKind::Object(kind), ..) => format!("{kind} {}", safe(&row.label)),
-        _ if !row.in_store => format!("Outside the stores: {}", place(row)),
+        _ if !row.in_store => place(row),
         _ => safe(&row.label),
     };
     let label = match row.store.as_deref().filter(|_| names_store) {
-        Some(store) => format!("{label} in {}", safe(store)),
+        // Of a label that is too long, the table would cut the name of the owner.
+        Some(store) => {
+            let (start, store) = (format!("{label} in "), safe(store));
+            let room = PIPED_CELL.saturating_sub(start.width()).max(ROOT);
+            start + &if screen.truncates { screen.shorten(&store, room) } else { store }
+        }
         None => label,
     };
     let count = row.count.map_or_else(|| "-".to_owned(), |count| count.to_string());

@@ -65,10 +65,11 @@ fn nodes_of(number: u64) -> String {
 
 pub fn sentences(document: &FleetDoc) -> Vec<String> {
     let (nodes, totals) = (&document.fleet.nodes, &document.fleet.totals);
+    let calm = if nodes.of_scan > 0 { "OK or without a known threshold" } else { OK };
     let urgencies = [
         (nodes.critical, "critical"),
         (nodes.warning, "warning"),
-        (nodes.calm, urgency(Urgency::Calm)),
+        (nodes.calm, calm),
         (nodes.unknown, "unknown"),
     ];
     let urgencies: Vec<_> = urgencies
@@ -179,9 +180,13 @@ fn date(time: Timestamp) -> Date {
     time.to_zoned(TimeZone::UTC).date()
 }
 
-fn urgency(urgency: Urgency) -> &'static str {
-    match urgency {
-        Urgency::Calm => "OK",
+/// Word for nodes below every threshold.
+const OK: &str = "OK";
+
+fn urgency(node: &FleetNode) -> &'static str {
+    match node.urgency {
+        Urgency::Calm if node.headline.is_none() => "no threshold known",
+        Urgency::Calm => OK,
         other => other.as_str(),
     }
 }
@@ -254,7 +259,7 @@ fn node_row(node: &FleetNode, now: Timestamp) -> Vec<String> {
     let seconds = full_in.map(|seconds| u64::try_from(seconds).unwrap_or(0));
     vec![
         safe(&node.node),
-        urgency(node.urgency).into(),
+        urgency(node).into(),
         node.filesystem.as_deref().map_or_else(|| "-".into(), safe),
         percent(node.used_percent),
         node.inodes_used_percent.map_or_else(|| "-".into(), |used| format!("{used:.0}%")),

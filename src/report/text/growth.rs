@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use super::format::{age_of, bytes, safe, signed_change, wrapped};
 use super::screen::Screen;
 use super::table::Table;
+use crate::model::Owner;
 use crate::model::documents::comparison::{FilesystemGrowth, GrowthKind, GrowthRow};
 use crate::model::refs::GroupBy;
 use crate::model::text::display::shell_word;
@@ -139,6 +140,7 @@ fn nameless(bytes_per_day: Option<i64>) -> GrowthRow {
         namespace: None,
         path: None,
         image: None,
+        owner: None,
         before_bytes: 0,
         after_bytes: 0,
         change_bytes: 0,
@@ -214,6 +216,12 @@ fn advice(row: &GrowthRow) -> Option<String> {
     let name = row.name.as_deref().map(safe).unwrap_or_default();
     Some(match row.kind {
         GrowthKind::Container => {
+            if row.owner.as_deref() == Some(Owner::Buildah.as_str()) {
+                return Some(format!(
+                    "{name} is the container of a build. No deletion of images frees these bytes: they are freed with \
+                     the container. `layersweep report` names it if its build has left it behind."
+                ));
+            }
             // Only Kubernetes has the limit.
             let limit = if row.namespace.is_some() { ", or limit its ephemeral-storage" } else { "" };
             format!(
@@ -267,6 +275,7 @@ mod tests {
             namespace: is_container.then(|| "shop".to_owned()),
             path: None,
             image: is_container.then(|| "quay.io/app:1".to_owned()),
+            owner: None,
             before_bytes,
             after_bytes,
             change_bytes: after_bytes - before_bytes,
@@ -330,7 +339,13 @@ files in it, or the container. Give it a volume, or limit its ephemeral-storage.
         assert_eq!(shown(rows, None), expected);
         // A container of podman.
         let alone = GrowthRow { namespace: None, ..row(GrowthKind::Container, Some("db"), [0, 40]) };
-        assert!(shown(vec![alone], None).ends_with("or the container. Give it a volume.\n"));
+        assert!(shown(vec![alone.clone()], None).ends_with("or the container. Give it a volume.\n"));
+        let of_build = GrowthRow { owner: Some("buildah".into()), ..alone };
+        let screen = shown(vec![of_build], None).replace('\n', " ");
+        assert!(
+            screen.contains("db is the container of a build. ") && !screen.contains("volume"),
+            "{screen}"
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ const GAP: usize = 2;
 /// with tag and digest has at most 456 characters.
 pub(crate) const CELL: usize = 512;
 /// Maximum width of a cell if the output is not a terminal: a table is not as wide as its longest name.
-const PIPED_CELL: usize = 60;
+pub(super) const PIPED_CELL: usize = 60;
 /// Maximum width of a cell in the last column, which contains sentences and lists of names.
 const LAST_CELL: usize = 4096;
 /// Minimum width of a column that shrinks.

@@ -65,18 +65,16 @@ fn images_of(context: &Context<'_>, standing: Standing) -> Vec<ImageIx> {
 /// Returns a cause for each reason why layersweep cannot delete unused images on this node.
 fn out_of_reach(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let inventory = &context.scan.inventory;
-    // Images of a store that only podman can edit have a command of their own.
-    let mut by_reason: BTreeMap<(String, Option<StoreIx>), Vec<ImageIx>> = BTreeMap::new();
+    // Each store has its own remedy.
+    let mut by_reason: BTreeMap<(String, StoreIx), Vec<ImageIx>> = BTreeMap::new();
     for image in (0..inventory.images.len()).map(ImageIx::from) {
         if refs::standing(inventory, &context.scan.refs, image) == Standing::Unused
             && let Some(obstacle) = inventory.obstacle(image)
         {
-            let store = inventory[image].store;
-            let podmans = is_podmans(inventory, store).then_some(store);
-            by_reason.entry((obstacle, podmans)).or_default().push(image);
+            by_reason.entry((obstacle, inventory[image].store)).or_default().push(image);
         }
     }
-    let causes = by_reason.into_iter().filter_map(|((obstacle, podmans), images)| {
+    let causes = by_reason.into_iter().filter_map(|((obstacle, store), images)| {
         let roots: Vec<_> = images.iter().map(|image| Root::Image(*image)).collect();
         let size = context.frees(ix, &roots);
         let count = display::count(images.len(), "unused image", "unused images");
@@ -91,10 +89,7 @@ fn out_of_reach(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
                 format!("{count} out of reach: {obstacle}"),
             )
         })?;
-        Some(match podmans {
-            Some(store) => by_podman(context, store, &images, cause),
-            None => cause,
-        })
+        Some(if is_podmans(inventory, store) { by_podman(context, store, &images, cause) } else { cause })
     });
     causes.collect()
 }
@@ -102,7 +97,9 @@ fn out_of_reach(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
 /// Returns true if podman deletes the images of a store, and layersweep does not: the layers of these drivers are
 /// subvolumes or datasets.
 fn is_podmans(inventory: &Inventory, store: StoreIx) -> bool {
-    inventory.closed_stores.contains(&store) && matches!(inventory[store].driver.as_str(), "btrfs" | "zfs")
+    inventory.closed_stores.contains(&store)
+        && !inventory.silent_stores.contains(&store)
+        && matches!(inventory[store].driver.as_str(), "btrfs" | "zfs")
 }
 
 /// Adds podman's command to the cause of unused images that only podman can delete. The command deletes those without a
@@ -137,6 +134,12 @@ pub fn remedy_out_of_reach(scan: &Scan, image_ix: ImageIx) -> String {
         _ if store.consistency == Consistency::Damaged => "see the warnings".into(),
         Some("moby") => "Docker deletes them; `docker image ls` lists them".into(),
         Some(namespace) => format!("the program that uses the namespace {namespace} deletes them"),
+        None if inventory.silent_stores.contains(&image.store) => {
+            let runtime = store.kind.runtime();
+            let is_full = inventory[store.filesystem].available_bytes == 0;
+            let start = if is_full { "free some space by hand and start" } else { "start" };
+            format!("{start} {runtime}, then `layersweep gc` deletes them by policy")
+        }
         None if inventory.removal_by_ctr(image_ix).is_some() => {
             let image = shell_reference(&image.id);
             format!("`layersweep explain {image}` names the command that removes such an image")

@@ -1,5 +1,6 @@
 //! A containerd root as a store.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ use super::units::{self, ContainerdUnit, RootUnit};
 use super::{fill, read};
 use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Fingerprinter, Tally};
-use crate::model::{FilesystemIx, NodeIx, StoreIx, StoreKind};
+use crate::model::{ContainerState, FilesystemIx, NodeIx, StoreIx, StoreKind};
 use crate::stores::inventory_writer::{InventoryWriter, mounts_below};
 use crate::stores::request::ScanRequest;
 use crate::stores::store::{Filling, Store, UnitView};
@@ -95,7 +96,24 @@ impl Store for Containerd {
             mounts.retain(|mount| mount.starts_with(&self.snapshot.places.root));
         }
         let writer = InventoryWriter::of(filling, store, root_costs, &mounts);
-        fill::fill(writer, &self.snapshot, &self.units, tallies, (&crate::model::platform(), IN_FLIGHT))
+        let nodes =
+            fill::fill(writer, &self.snapshot, &self.units, tallies, (&crate::model::platform(), IN_FLIGHT));
+        add_ended_sandboxes(filling, store);
+        nodes
+    }
+}
+
+/// Marks the sandboxes that the runtime reports as not ready. containerd writes the state of a container to the disk, but
+/// not that of a sandbox. The runtime also reports a sandbox as not ready whose state it does not know: one that is
+/// mounted runs.
+fn add_ended_sandboxes(filling: &mut Filling<'_>, store: StoreIx) {
+    let reported = filling.request.running.stores.iter();
+    let ended: HashSet<_> = reported.flat_map(|store| &store.ended_sandboxes).map(String::as_str).collect();
+    let containers = filling.inventory.containers.iter_mut();
+    for container in containers.filter(|container| container.sandbox && container.store == store) {
+        if container.state == ContainerState::Unknown && ended.contains(container.id.as_str()) {
+            container.state = ContainerState::Exited;
+        }
     }
 }
 

@@ -28,7 +28,14 @@ fn inodes_used(high: u8) -> Targets {
 }
 
 fn disk() -> Disk {
-    Disk { mount: "/".into(), capacity_bytes: 100 * GIB, inodes: 1000, has_images: true, is_nodefs: true }
+    Disk {
+        mount: "/".into(),
+        capacity_bytes: 100 * GIB,
+        inodes: 1000,
+        has_images: true,
+        is_imagefs: true,
+        is_nodefs: true,
+    }
 }
 
 fn found(text: &str, targets: Targets, disk: Disk) -> Vec<Check> {

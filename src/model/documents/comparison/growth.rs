@@ -92,6 +92,8 @@ pub struct GrowthRow {
     pub path: Option<String>,
     /// Name of a container's image; null for other kinds.
     pub image: Option<String>,
+    /// Program that made a container, for example `podman` or `buildah`; null for other kinds, and if it is unknown.
+    pub owner: Option<String>,
     /// Bytes in the first scan. Like `after_bytes`, below 0 only in the rows `not_in_store` and `rest`, if
     /// files share extents or inodes, or if a store is on several filesystems.
     pub before_bytes: i64,
@@ -118,6 +120,8 @@ pub struct FilesystemGrowth {
 }
 
 type RowKey = (GrowthKind, String, Option<String>);
+/// Name and namespace of a container.
+type ContainerKey<'a> = (&'a str, Option<&'a str>);
 
 fn key(kind: GrowthKind, name: &str) -> RowKey {
     (kind, name.to_owned(), None)
@@ -166,14 +170,16 @@ impl ScanComparison {
                 }
             }
         }
-        let images = images_of_containers(&scans);
+        let containers = containers(&scans);
         let both = used[0].iter().filter_map(|(mount, bytes)| Some((*mount, *bytes, *used[1].get(mount)?)));
         let grown = both.map(|(mount, used_before, used_after)| {
             let of_mount =
                 rows.iter().filter(|((row_mount, _), bytes)| *row_mount == mount && **bytes != [0, 0]);
             let of_mount = of_mount.map(|(row, [before, after])| {
                 let (_, (kind, name, namespace)) = row;
-                let image = images.get(&(name.as_str(), namespace.as_deref()));
+                let container = containers
+                    .get(&(name.as_str(), namespace.as_deref()))
+                    .filter(|_| *kind == GrowthKind::Container);
                 // Smaller paths may count with the path of the row.
                 let path =
                     if *kind == GrowthKind::Path { Some(name.as_str()) } else { paths.get(row).copied() };
@@ -183,7 +189,8 @@ impl ScanComparison {
                     name: Some(name.clone()).filter(|name| !name.is_empty()),
                     namespace: namespace.clone(),
                     path: path.map(str::to_owned),
-                    image: image.filter(|_| *kind == GrowthKind::Container).cloned(),
+                    image: container.and_then(|(_, image)| image.map(str::to_owned)),
+                    owner: container.map(|(user, _)| user.owner.clone()),
                     before_bytes: *before,
                     after_bytes: *after,
                     change_bytes,
@@ -255,17 +262,19 @@ impl<'a> Indexed<'a> {
     }
 }
 
-/// Returns the name of the last image of each container, by the name and namespace of the container.
-fn images_of_containers<'a>(scans: &[Indexed<'a>]) -> HashMap<(&'a str, Option<&'a str>), String> {
-    let mut images = HashMap::new();
+/// Returns each container with the name of its last image, by its name and namespace.
+fn containers<'a>(
+    scans: &'a [Indexed<'_>],
+) -> HashMap<ContainerKey<'a>, (&'a ContainerUser, Option<&'a str>)> {
+    let mut containers = HashMap::new();
     for scan in scans {
         for user in scan.summary.users.values() {
-            if let Some(image) = scan.image_of(user) {
-                images.insert((user.name.as_str(), user.namespace.as_deref()), image.to_owned());
-            }
+            let (last, image) =
+                containers.entry((user.name.as_str(), user.namespace.as_deref())).or_insert((user, None));
+            (*last, *image) = (user, scan.image_of(user).or(*image));
         }
     }
-    images
+    containers
 }
 
 struct Division<'a> {

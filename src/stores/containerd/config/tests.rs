@@ -167,6 +167,7 @@ fn every_source_adds_its_root() {
             driver: None,
             image_root: None,
             sandbox_image: Some("reported:1".into()),
+            ended_sandboxes: Vec::new(),
             origin: "Status".into(),
         }
     }
