@@ -80,15 +80,12 @@ pub fn add_files(scan: &Scan, known: &OtherUsageRequest, all: &mut OtherUsers) {
     leave_parts_out(scan, &places, all);
 }
 
-/// Removes files in stores that were not read and in volumes; each of these becomes a user of its own.
+/// Removes files in stores that were not read, in volumes, and in the records of a user's own layersweep; each of these
+/// becomes a user of its own.
 fn leave_parts_out(scan: &Scan, places: &[KnownUse], all: &mut OtherUsers) {
     let apart = places::apart(places);
     for file in std::mem::take(&mut all.files) {
-        let store = large::unread_store(scan, &file.path);
-        let store = store.map(|(path, kind)| (path, OtherUserKind::Store(kind)));
-        let whole =
-            store.or_else(|| Some((NerdctlVolume::around(&file.path)?.directory, OtherUserKind::Volume)));
-        let Some((whole, kind)) = whole else {
+        let Some((whole, kind)) = whole_around(scan, &file.path) else {
             all.files.push(file);
             continue;
         };
@@ -106,6 +103,17 @@ fn leave_parts_out(scan: &Scan, places: &[KnownUse], all: &mut OtherUsers) {
             things::divide(position, whole, size, kind, all);
         }
     }
+}
+
+/// Returns the store that was not read, the volume or the records that a file is in.
+fn whole_around(scan: &Scan, file: &Path) -> Option<(PathBuf, OtherUserKind)> {
+    if let Some((path, kind)) = large::unread_store(scan, file) {
+        return Some((path, OtherUserKind::Store(kind)));
+    }
+    if let Some(volume) = NerdctlVolume::around(file) {
+        return Some((volume.directory, OtherUserKind::Volume));
+    }
+    Some((places::records_around(file)?, OtherUserKind::Layersweep))
 }
 
 /// Measures only logs, the journal, core dumps and deleted files that are held open: cheap enough for every recorded
