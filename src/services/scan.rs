@@ -137,16 +137,17 @@ pub(crate) fn scan_with(
 }
 
 /// Returns the directories besides the stores whose filesystems matter to a node: those of the kubelet, the pods' logs,
-/// and layersweep's records. None if the user names stores, and for users who cannot read these directories.
+/// and layersweep's records in their usual place. None if the user names stores, and for users who cannot read these directories.
 fn other_places(request: &Request) -> Vec<PathBuf> {
     let sysroot = request.root();
     if request.names_stores || !(sysroot.is_foreign() || calling_uid() == 0) {
         return Vec::new();
     }
     let places = KubeletPlaces::find(&request.kubelet, &Kubelet::read_now(&sysroot));
-    let records = sysroot.display(&database::state_directory(request).dir);
     let kubelet = places.data_directories().chain(places.log_directories());
-    kubelet.map(Path::to_path_buf).chain([records]).collect()
+    let records = request.state_dir.is_none().then(|| database::state_directory(request).dir);
+    let records = records.map(|directory| sysroot.display(&directory));
+    kubelet.map(Path::to_path_buf).chain(records).collect()
 }
 
 /// Environment variable with the name of the node, for a process that cannot know it: that in a pod.

@@ -38,6 +38,8 @@ pub use types::{
 
 /// Inverse of the minimum share of the used bytes: a file below 1/200 of them is not named.
 const SMALL: u64 = 200;
+/// Maximum number of used inodes of a filesystem without a store where every directory is measured.
+const MOST_INODES: u64 = 300_000;
 /// Minimum bytes of a named file.
 const LEAST: u64 = 1 << 20;
 
@@ -223,7 +225,9 @@ fn covering(mounts: &[Mount], top: &Location) -> Vec<PathBuf> {
 
 /// Returns true if every directory of a filesystem outside the stores is measured.
 fn measures_everything(scan: &Scan, filesystem_ix: FilesystemIx, known: &OtherUsageRequest) -> bool {
-    let Some(most) = known.most_inodes else { return true };
+    // A disk without a store is not what the command is about: it must not take minutes.
+    let most = known.most_inodes.or((!scan.inventory.has_store(filesystem_ix)).then_some(MOST_INODES));
+    let Some(most) = most else { return true };
     inodes_outside(scan, filesystem_ix).is_some_and(|inodes| inodes <= most)
 }
 
