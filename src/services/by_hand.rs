@@ -29,7 +29,7 @@ pub(crate) fn advise(
     };
     let inventory = &scan.inventory;
     let filesystems = (0..inventory.filesystems.len()).map(FilesystemIx::from);
-    let fullest = filesystems.min_by_key(|ix| match &inventory[*ix] {
+    let fullest = filesystems.filter(|ix| inventory.has_store(*ix)).min_by_key(|ix| match &inventory[*ix] {
         full if is_out_of_inodes(full) => 0,
         other => other.available_bytes,
     });

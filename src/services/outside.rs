@@ -135,6 +135,8 @@ pub struct Outside {
     pub scarce: Counted,
     /// Low threshold for it, if it is passed.
     pub low: Option<f64>,
+    /// No store is on the filesystem: the percentage of the scarce resource that is used.
+    pub without_store: Option<f64>,
 }
 
 impl Outside {
@@ -155,6 +157,7 @@ impl Outside {
             causes,
             scarce,
             low: disk.low(scarce).filter(|low| disk.percent_of(scarce).is_some_and(|used| *low < used)),
+            without_store: disk.percent_of(scarce).filter(|_| !inventory.has_store(ix)),
         }
     }
 }
@@ -366,6 +369,22 @@ pub(crate) fn excess(filesystem: &Filesystem, excess_bytes: u64) -> Option<Findi
 
 impl fmt::Display for Outside {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(percent) = self.without_store {
+            let mount = self.mount.display();
+            let full = match self.scarce {
+                Counted::Bytes => format!("{mount} is {percent:.1}% full"),
+                Counted::Inodes => format!("{mount} has used {percent:.1}% of its inodes"),
+            };
+            let largest = match largest(&self.parts).as_str() {
+                "" => String::new(),
+                largest => format!(": {largest}"),
+            };
+            return write!(
+                to,
+                "{full} and has no store, so deleting images does not help there{largest}; `layersweep report` lists \
+                 what can be deleted."
+            );
+        }
         let (outside, used) = (bytes(self.bytes), bytes(self.used_bytes));
         write!(
             to,
@@ -447,6 +466,7 @@ mod tests {
             causes: Vec::new(),
             scarce: Counted::Bytes,
             low: None,
+            without_store: None,
         };
         assert_eq!(
             outside.to_string(),
@@ -455,5 +475,11 @@ mod tests {
         );
         outside.parts.clear();
         assert!(outside.to_string().ends_with("2.0 GiB of it is outside the stores."));
+        outside.without_store = Some(98.04);
+        assert_eq!(
+            outside.to_string(),
+            "/var is 98.0% full and has no store, so deleting images does not help there; `layersweep report` lists what \
+             can be deleted."
+        );
     }
 }

@@ -8,13 +8,13 @@ use std::thread;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::config::Config;
-use crate::execute::{FactsOf, ImageFacts, PolicyContext};
+use crate::execute::{FactsOf, Gauges, ImageFacts, PolicyContext};
 use crate::history::ages::ImageAge;
 use crate::history::pins::Pins;
 use crate::model::rules::{Rule, Ruling};
 use crate::model::space::Measured;
 use crate::model::text::display::{count, with_causes};
-use crate::model::{BackOff, Filesystem, Image, ImageIx, Inventory, Plan, StoreId};
+use crate::model::{BackOff, Image, ImageIx, Inventory, Plan, StoreId};
 use crate::node::{ImageNamers, Unreadable};
 use crate::policy::rules::Judge;
 use crate::policy::{Ages, Facts, Input, Policy, Task};
@@ -287,8 +287,8 @@ pub(crate) fn with_input<T>(
         now: scanned.ages.now,
         scanned: scanned.state.scanned,
     };
-    let measured: Vec<_> = inventory.filesystems.iter().map(Filesystem::space).collect();
-    Ok(then(input, &measured))
+    // As `gc` does: it counts what root has used of its reserve.
+    Ok(then(input, &Gauges::open(inventory, None).measure()))
 }
 
 fn reasons_of(pins: &Pins, image: &Image) -> Vec<String> {

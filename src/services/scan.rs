@@ -1,12 +1,15 @@
 //! Scans: the content of the stores, with the ages that the database knows.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::config::Config;
 use crate::disk::Progress;
 use crate::history::ages::InventoryAges;
 use crate::model::documents::reader::is_node_name;
+use crate::node::kubelet::Kubelet;
+use crate::node::places::KubeletPlaces;
+use crate::services::database;
 use crate::services::error::{Error, Exit};
 use crate::services::observer::{Audience, Observer};
 use crate::services::request::Request;
@@ -14,6 +17,7 @@ use crate::services::scan_recording::ScanRecording;
 use crate::services::state::{Purpose, State, read_clocks};
 use crate::stores::{self, Measure, Scan};
 use crate::sys::sysroot::Sysroot;
+use crate::sys::users::calling_uid;
 
 #[derive(Debug)]
 pub struct ScanResult {
@@ -90,7 +94,9 @@ pub(crate) fn scan_with(
     }
     let ScanOptions { labels, trees: keep_trees, blobs, measure } = options;
     let measures = measure == Measure::Everything;
-    let scan_request = stores::ScanRequest { labels, keep_trees, blobs, measure, ..request.stores()? };
+    let places = if measures { other_places(request) } else { Vec::new() };
+    let scan_request =
+        stores::ScanRequest { labels, keep_trees, blobs, measure, places, ..request.stores()? };
     let progress = Arc::<Progress>::default();
     let shown = observer.measuring(&progress);
     // Both take long for a large store, and they are independent.
@@ -128,6 +134,20 @@ pub(crate) fn scan_with(
     observer.findings(audience, &scan.inventory.findings);
     let ages = state.ages(&scan);
     Ok(ScanResult { node: node_name(&scan.sysroot), scan, ages, state })
+}
+
+/// Returns the directories besides the stores whose filesystems matter to a node: those of the kubelet, the pods' logs,
+/// and layersweep's records in their usual place. None if the user names stores, and for users who cannot read these directories.
+fn other_places(request: &Request) -> Vec<PathBuf> {
+    let sysroot = request.root();
+    if request.names_stores || !(sysroot.is_foreign() || calling_uid() == 0) {
+        return Vec::new();
+    }
+    let places = KubeletPlaces::find(&request.kubelet, &Kubelet::read_now(&sysroot));
+    let kubelet = places.data_directories().chain(places.log_directories());
+    let records = request.state_dir.is_none().then(|| database::state_directory(request).dir);
+    let records = records.map(|directory| sysroot.display(&directory));
+    kubelet.map(Path::to_path_buf).chain(records).collect()
 }
 
 /// Environment variable with the name of the node, for a process that cannot know it: that in a pod.

@@ -1,6 +1,6 @@
 //! Filesystems of the stores.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use hashbrown::HashMap;
@@ -9,7 +9,8 @@ use super::request::ScanError;
 use super::store::Store;
 use crate::disk::filesystem::{self, CostModel};
 use crate::model::{Filesystem, FilesystemIx, Inventory};
-use crate::sys::quiet;
+use crate::sys::sysroot::Sysroot;
+use crate::sys::{quiet, root};
 
 #[derive(Default)]
 pub(super) struct Filesystems {
@@ -27,7 +28,9 @@ impl Filesystems {
     ) -> Result<Vec<(FilesystemIx, CostModel)>, ScanError> {
         let mut root_costs: Vec<(FilesystemIx, CostModel)> = Vec::new();
         for root in reading.roots() {
-            match (self.of(&root, reading, inventory), root_costs.first()) {
+            let opened = reading.within().map(|within| within.handle(&root)).transpose();
+            let found = opened.and_then(|opened| self.of(&root, opened.as_ref().map(AsFd::as_fd), inventory));
+            match (found, root_costs.first()) {
                 (Ok(cost), _) => root_costs.push(cost),
                 // A directory that does not exist contains nothing, so any filesystem will do.
                 (Err(_), Some(first)) => root_costs.push(*first),
@@ -37,13 +40,31 @@ impl Filesystems {
         Ok(root_costs)
     }
 
+    /// Adds the filesystems of directories that belong to no store, as far as these exist.
+    pub(super) fn add_places(&mut self, places: &[PathBuf], sysroot: &Sysroot, inventory: &mut Inventory) {
+        for place in places {
+            // The server of a network filesystem may not answer.
+            let found = if sysroot.is_foreign() {
+                sysroot.resolve(place)
+            } else {
+                root::find_at_hand(place).map(|(_, path)| path)
+            };
+            let Ok(path) = found else { continue };
+            // Data on an overlay is on the filesystem below it: this process is in a container.
+            let is_disk = filesystem::facts(&path).is_ok_and(|facts| facts.fstype != "overlay");
+            if is_disk && let Err(error) = self.of(&path, None, inventory) {
+                tracing::debug!("the filesystem of {}: {error}", path.display());
+            }
+        }
+    }
+
+    /// Returns the filesystem of a path. `opened`: that directory, if it is open already.
     fn of(
         &mut self,
         path: &Path,
-        reading: &dyn Store,
+        opened: Option<BorrowedFd<'_>>,
         inventory: &mut Inventory,
     ) -> std::io::Result<(FilesystemIx, CostModel)> {
-        let opened = reading.within().map(|within| within.handle(path)).transpose()?;
         let open = opened.as_ref().map(|fd| PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())));
         // Use the descriptor: the path may name another directory by now.
         let open = open.as_deref().filter(|open| open.exists()).unwrap_or(path);

@@ -201,6 +201,7 @@ pub fn measure(
     let shown = readings.iter().enumerate().filter_map(|(position, reading)| reading.borrower(position));
     let borrowers: Vec<_> = shown.chain(borrowers).collect();
     additional::note(&mut inventory, &request.sysroot, &readings, &lent, &borrowers, &unread_configs);
+    filesystems.add_places(&request.places, &request.sysroot, &mut inventory);
     measurement.share(&mut inventory, &nodes, &filesystems.costs);
     let from_cache: HashSet<_> =
         nodes.iter().filter(|(slot, _)| from_cache.contains(*slot)).map(|(_, node)| node.get()).collect();

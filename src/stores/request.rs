@@ -23,6 +23,8 @@ pub struct ScanRequest {
     /// Runroots that override the configured ones of the named graphroots, in their order; if no graphroot is named, one
     /// for all stores.
     pub runroots: Vec<PathBuf>,
+    /// Directories whose filesystems are listed after those of the stores, inside the sysroot.
+    pub places: Vec<PathBuf>,
     /// The relevant part of the process's environment.
     pub environment: Environment,
     /// Stores that programs on this node report; empty for another system's disk.
@@ -86,6 +88,7 @@ impl ScanRequest {
             graphroots: Vec::new(),
             containerd_roots: Vec::new(),
             runroots: Vec::new(),
+            places: Vec::new(),
             threads: 0,
             measure: Measure::Everything,
             labels: false,

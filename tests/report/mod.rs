@@ -2,6 +2,7 @@
 
 mod cli_contract;
 mod config_command;
+mod disk_without_store;
 mod docs_commands;
 mod doctor_command;
 mod fits;

@@ -77,8 +77,8 @@ impl Gc<'_> {
         if deleter.cri.is_some() {
             ask_again(&mut plan);
         }
+        self.make_reserve_files(editors, deleter, &plan);
         let outcome = run.finish(plan, before);
-        self.make_reserve_files(editors, deleter, &outcome.plan);
         let failed_before = self.gc_request.is_gc() && scanned.state.last_gc_failed;
         let events = events(&outcome, &targets, failed_before);
         let kind = outcome.kind();
@@ -139,8 +139,8 @@ impl Gc<'_> {
         Ok(plan)
     }
 
-    /// Creates the reserve files for the next run after this one is measured: its plan did not count their bytes. An
-    /// `rm` that deleted no image creates none.
+    /// Creates the reserve files for the next run after the last deletion, whose bytes the plan did not count; the usage
+    /// after the run includes them. An `rm` that deleted no image creates none.
     fn make_reserve_files(&self, editors: &Editors, deleter: &Deleter, done: &Plan) {
         let is_needed = self.gc_request.is_gc() || done.steps.iter().any(|step| step.target.is_image());
         if !is_needed || is_requested() {

@@ -13,13 +13,15 @@ use jiff::Timestamp;
 use super::report::thresholds;
 use super::rm::{self, NamedImages};
 use crate::config::{Config, Via};
+use crate::disk::{Progress, filesystem};
 use crate::execute::editors::Editors;
 use crate::execute::way::Way;
 use crate::execute::{ImageFacts, PreconditionError};
 use crate::history::runs::{Command, Event};
 use crate::model::deletion::outcome::{Outcome, OutcomeKind};
 use crate::model::deletion::plan::{FilesystemPlan, PassEnd, Phase, Plan, Problem, TargetKind, freed_on};
-use crate::model::refs::Refs;
+use crate::model::refs::{Refs, Root};
+use crate::model::rules::Rule;
 use crate::model::space::{BytesAndInodes, Measured};
 use crate::model::{FilesystemIx, Finding, ImageIx, StoreId};
 use crate::policy::compare::{Comparison, kubelet_policy};
@@ -71,7 +73,8 @@ pub struct GcResult {
     pub findings: Vec<Finding>,
     /// Commands that end the use of images that `rm` has kept, as clauses.
     pub hints: Vec<String>,
-    /// Usage outside of the stores on filesystems that are still too full; no deletion by layersweep frees it.
+    /// Usage outside of the stores on filesystems that are still too full, and of full filesystems without a store; no
+    /// deletion by layersweep frees it.
     pub outside: Vec<Outside>,
     /// Use of the inodes of filesystems that are still short of them.
     pub inode_uses: Vec<InodeUse>,
@@ -96,6 +99,8 @@ pub struct StoreWay {
     pub way: Way,
     /// Other way to delete images that are out of reach there, as a clause; empty if none is known.
     pub remedy: String,
+    /// Bytes that deleting all of these images frees.
+    pub unused_bytes: u64,
 }
 
 impl GcResult {
@@ -329,8 +334,9 @@ impl<'a> Gc<'a> {
         stopped: &StoppedHolders,
     ) -> (Vec<Outside>, Vec<InodeUse>) {
         let above_threshold = self.misses(plan);
+        let without_store = self.full_without_store(scan);
         if above_threshold.is_empty() {
-            return (Vec::new(), Vec::new());
+            return (without_store, Vec::new());
         }
         let (request, observer, config) =
             (self.gc_request.request, self.command_run.observer, self.gc_request.config);
@@ -370,7 +376,33 @@ impl<'a> Gc<'a> {
             let freed = freed_on(ix, plan.steps.iter().flat_map(|step| &step.gains)).inodes;
             InodeUse::of(scan, &other_users, ix, missing).without(freed)
         });
-        (outside.collect(), inode_uses.collect())
+        (outside.chain(without_store).collect(), inode_uses.collect())
+    }
+
+    /// Usage of the filesystems without a store that are too full.
+    fn full_without_store(&self, scan: &Scan) -> Vec<Outside> {
+        let GcRequest { request, config, .. } = self.gc_request;
+        let inventory = &scan.inventory;
+        let has_others =
+            (0..inventory.filesystems.len()).any(|position| !inventory.has_store(position.into()));
+        if !has_others || !self.gc_request.is_gc() || is_requested() {
+            return Vec::new();
+        }
+        let mut disks = disks_after(&Plan::default(), scan, thresholds::all(config, scan));
+        disks.retain(|disk| !inventory.has_store(disk.ix));
+        for disk in &mut disks {
+            // This run may have deleted logs.
+            let now = filesystem::facts(&disk.filesystem.mount).ok();
+            let same = now.filter(|now| now.device == disk.filesystem.device);
+            disk.filesystem = same.unwrap_or_else(|| disk.filesystem.clone());
+        }
+        disks.retain(|disk| !diagnosis::has_room(disk));
+        if disks.is_empty() {
+            return Vec::new();
+        }
+        // Only the usual places: a timer's run must not walk a large disk.
+        let other_users = outside::measure_quietly(request, config, scan, Some(0), &Progress::default());
+        disks.iter().map(|disk| Outside::of(scan, &other_users, disk, Vec::new())).collect()
     }
 
     fn exit(outcome: OutcomeKind, scanned: &ScanResult) -> Exit {
@@ -386,7 +418,7 @@ impl<'a> Gc<'a> {
 }
 
 /// The stores of a scan from which images can be deleted.
-fn stores_with_ways(scan: &Scan, ways: Vec<Way>) -> Vec<StoreWay> {
+fn stores_with_ways(scan: &Scan, plan: &Plan, ways: Vec<Way>) -> Vec<StoreWay> {
     let inventory = &scan.inventory;
     let stores = inventory.stores.iter().zip(ways).enumerate().filter(|(_, (store, _))| !store.read_only);
     let stores = stores.map(|(position, (store, way))| {
@@ -398,9 +430,26 @@ fn stores_with_ways(scan: &Scan, ways: Vec<Way>) -> Vec<StoreWay> {
         });
         let remedy = first.map(|image_ix| diagnosis::remedy_out_of_reach(scan, *image_ix));
         let remedy = remedy.filter(|_| way.reason_against().is_some()).unwrap_or_default();
-        StoreWay { id: StoreId::of(store), filesystem: store.filesystem, way, remedy }
+        let id = StoreId::of(store);
+        let unused_bytes = out_of_reach_bytes(scan, plan, &id);
+        StoreWay { id, filesystem: store.filesystem, way, remedy, unused_bytes }
     });
     stores.collect()
+}
+
+/// Returns the bytes that deleting the unused images of a store frees together, if they are out of reach.
+fn out_of_reach_bytes(scan: &Scan, plan: &Plan, store: &StoreId) -> u64 {
+    let inventory = &scan.inventory;
+    let kept = plan.kept.iter().filter(|kept| kept.rule == Rule::OutOfReach);
+    let ids: HashSet<_> = kept
+        .filter(|kept| kept.target.store.as_ref() == Some(store))
+        .map(|kept| kept.target.id.as_str())
+        .collect();
+    let images = inventory.images.iter().enumerate().filter(|(_, image)| {
+        ids.contains(image.id.as_str()) && StoreId::of(&inventory[image.store]) == *store
+    });
+    let roots: Vec<_> = images.map(|(position, _)| Root::Image(position.into())).collect();
+    scan.refs.sizes_of_set(inventory, &roots).exclusive.frees_bytes
 }
 
 /// Refuses containers and logs if images are deleted directly.

@@ -80,7 +80,7 @@ impl Gc<'_> {
             believed_bytes,
             before,
             comparison,
-            stores: stores_with_ways(&work.scanned.scan, ways),
+            stores: stores_with_ways(&work.scanned.scan, &plan, ways),
             never_pulled: work.scanned.scan.inventory.never_pulled(),
             absent: work.named.absent.clone(),
             ..self.unexecuted(plan)

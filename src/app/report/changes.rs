@@ -80,8 +80,8 @@ fn signed(change: i64) -> String {
     format!("{}{}", if change < 0 { '-' } else { '+' }, bytes(change.unsigned_abs()))
 }
 
-/// Compares a scan with the newest kept scan, and with the newest that is a day older. Returns nothing if no scan is
-/// kept.
+/// Compares a scan with the oldest kept scan of the last day, or the newest if that is older, and with the newest that is
+/// a day older than this one. Returns nothing if no scan is kept.
 pub(super) fn changes(request: &Request, database: &Database, scan: &Scan) -> Result<Vec<Changes>, Error> {
     let kept = database.read(history::all)?;
     let summary = kept_scans::of(request, scan);
@@ -109,9 +109,12 @@ pub(super) fn changes(request: &Request, database: &Database, scan: &Scan) -> Re
 
 /// Returns the scans to compare with, the newest first.
 fn compared(kept: &[KeptScan], now: Timestamp) -> Vec<&KeptScan> {
-    let Some(last) = kept.iter().rev().find(|scan| scan.at < now) else { return Vec::new() };
-    let day_before = kept.iter().rev().find(|scan| last.at.duration_since(scan.at) >= DAY);
-    std::iter::once(last).chain(day_before).collect()
+    let mut earlier = kept.iter().filter(|scan| scan.at < now);
+    // Nothing has happened yet since a scan of the last minutes.
+    let of_day = earlier.clone().find(|scan| now.duration_since(scan.at) <= DAY);
+    let Some(first) = of_day.or_else(|| earlier.next_back()) else { return Vec::new() };
+    let day_before = kept.iter().rev().find(|scan| first.at.duration_since(scan.at) >= DAY);
+    std::iter::once(first).chain(day_before).collect()
 }
 
 /// Returns the change of a filesystem. `mount` is its mount point here.
@@ -145,6 +148,7 @@ fn object(row: &GrowthRow) -> Option<ObjectChange> {
         (GrowthKind::BuildCache, ..) => "build cache".to_owned(),
         (GrowthKind::Leaks, ..) => "leaks".to_owned(),
         (GrowthKind::Metadata, ..) => "store metadata".to_owned(),
+        (GrowthKind::Saved, ..) => "by shared extents and compression".to_owned(),
         (GrowthKind::Other, ..) => "other files in stores".to_owned(),
         (GrowthKind::Volume, Some(name)) => format!("volume {name}"),
         (GrowthKind::PodLog, Some(name)) => format!("log of pod {}", of_namespace(row, name)),

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::container::Container;
-use crate::model::ids::{ImageIx, StoreIx};
+use crate::model::ids::{FilesystemIx, ImageIx, StoreIx};
 use crate::model::inventory::{Inventory, RecordBound};
 use crate::model::refs::{self, Refs, Root};
 use crate::model::text::display::short_reference;
@@ -43,6 +43,9 @@ pub enum SummaryKind {
     PodLog,
     /// Path with data of a pod outside every store; the name is `<namespace>/<pod>[/<volume>]`.
     PodVolume,
+    /// Bytes by which the stores of a filesystem, by its mount point, use less than their parts add up to: extents that
+    /// files share, and compression.
+    Saved,
 }
 
 /// Store of an entry: its root, as the node itself names it, and its driver. A containerd root is one store with
@@ -229,7 +232,10 @@ impl ScanSummary {
         let mut add = |place: &Arc<SummaryStore>, kind, id: String, entry: SummaryEntry| {
             entries.push((Key { place: Arc::clone(place), kind, id }, entry));
         };
-        for filesystem in &inventory.filesystems {
+        for (ix, filesystem) in inventory.filesystems.iter().enumerate() {
+            let saved = inventory.saved_bytes.get(&FilesystemIx::from(ix)).copied().unwrap_or(0);
+            let entry = SummaryEntry { bytes: saved, ..SummaryEntry::default() };
+            add(&Arc::default(), SummaryKind::Saved, filesystem.mount.to_string_lossy().into(), entry);
             let entry = SummaryEntry {
                 bytes: filesystem.used_bytes,
                 extra: filesystem.capacity_bytes,

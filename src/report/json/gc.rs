@@ -87,7 +87,8 @@ pub struct GcDoc {
     /// Lines of the lists of `rm --file` that name no image of this node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<String>,
-    /// Bytes of each filesystem outside the stores, if a target was not reached.
+    /// Bytes of each filesystem outside the stores, if a target was not reached; and of each full filesystem without a
+    /// store.
     pub not_in_store: Vec<NotInStoreDoc>,
     /// Use of the inodes of each filesystem that is still short of them.
     pub inode_use: Vec<InodeUseDoc>,
@@ -116,6 +117,8 @@ pub struct GcStoreDoc {
     pub why: Option<String>,
     /// Other way to delete the images there, with its command; null if none is known or needed.
     pub remedy: Option<String>,
+    /// Bytes that deleting all unused images there frees together, if this run deletes none of them.
+    pub unused_bytes: u64,
 }
 
 /// Filesystem with its targets and their outcome.
@@ -181,6 +184,8 @@ pub struct NotInStoreDoc {
     pub scarce: Counted,
     /// Low threshold in percent of this resource; null if it is not passed.
     pub low_percent: Option<f64>,
+    /// False if no store is on the filesystem.
+    pub has_store: bool,
 }
 
 /// Use of the inodes of a filesystem that is short of them.
@@ -328,6 +333,7 @@ fn not_in_store(outside: &Outside) -> NotInStoreDoc {
         deletions: outside.causes.clone(),
         scarce: outside.scarce,
         low_percent: outside.low,
+        has_store: outside.without_store.is_none(),
     }
 }
 
@@ -355,6 +361,7 @@ fn gc_store(mounts: &[PathBuf], store: &StoreWay) -> GcStoreDoc {
         via,
         why,
         remedy: Some(store.remedy.clone()).filter(|remedy| !remedy.is_empty()),
+        unused_bytes: store.unused_bytes,
     }
 }
 

@@ -29,7 +29,7 @@ pub struct GrowthDoc {
     pub begins_later: bool,
     /// Seconds between the scans.
     pub seconds: i64,
-    /// Filesystems with a store that both scans contain.
+    /// Filesystems that both scans contain.
     pub filesystems: Vec<FilesystemGrowth>,
 }
 

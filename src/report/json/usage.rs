@@ -24,7 +24,8 @@ pub struct UsageDoc {
     pub complete: bool,
     /// Kind of groups: `repository`, `registry`, `namespace`, `owner` or `container`; null without `--by`.
     pub by: Option<GroupBy>,
-    /// Filesystems that contain a store, each with all of its users.
+    /// Filesystems that contain a store, then those of the kubelet, the pods' logs and layersweep's records, each with all
+    /// of its users.
     pub filesystems: Vec<UsageFilesystemDoc>,
     /// Stores, each with rows that may overlap.
     pub stores: Vec<UsageStoreDoc>,

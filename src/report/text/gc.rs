@@ -26,7 +26,11 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     let is_gc = document.header.kind == DocumentKind::Gc;
     if !screen.notes {
         // The journal of a timer names the stores that the run left full.
-        return if is_gc { out + &remaining::closed_stores(document) } else { out };
+        return if is_gc {
+            out + &remaining::closed_stores(document) + &remaining::without_store(document)
+        } else {
+            out
+        };
     }
     out.push_str(&absent(document, screen));
     for hint in &document.hints {
@@ -34,6 +38,7 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     }
     if is_gc {
         out.push_str(&remaining::missed(document, screen));
+        out.push_str(&remaining::without_store(document));
         out.push_str(&kept::kept_not_repullable(document, screen));
     }
     out

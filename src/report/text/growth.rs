@@ -122,7 +122,7 @@ fn table(filesystem: &FilesystemGrowth, document: &GrowthDoc, screen: &Screen, s
     for (name, row) in named.chain(sums) {
         let mut cells = vec![name];
         cells.extend(has_namespaces.then(|| row.namespace.as_deref().map_or_else(String::new, safe)));
-        cells.extend([row.before_bytes, row.after_bytes].map(size));
+        cells.extend([row.before_bytes, row.after_bytes].map(|bytes| size(row.kind, bytes)));
         cells.push(signed_change(row.change_bytes));
         cells.extend(row.bytes_per_day.map(|per_day| signed_change(rate(per_day, document.seconds).0)));
         cells.extend(has_images.then(|| row.image.as_deref().map_or_else(String::new, safe)));
@@ -183,7 +183,10 @@ fn shown(rows: &[GrowthRow], least: u64, most: usize) -> (Vec<&GrowthRow>, Optio
 }
 
 /// Formats a size; `-` for one below 0, which means only that files share bytes.
-fn size(number: i64) -> String {
+fn size(kind: GrowthKind, number: i64) -> String {
+    if kind == GrowthKind::Saved {
+        return signed_change(number);
+    }
     u64::try_from(number).map_or_else(|_| "-".to_owned(), bytes)
 }
 
@@ -209,6 +212,7 @@ fn name(row: &GrowthRow, by: GroupBy) -> String {
         GrowthKind::Path => volume::title(&name),
         GrowthKind::Outside => "(elsewhere outside the stores)".into(),
         GrowthKind::Rest => "(image records, shared files)".into(),
+        GrowthKind::Saved => "(saved by shared extents, compression)".into(),
     }
 }
 

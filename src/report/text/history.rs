@@ -75,11 +75,23 @@ pub fn history(document: &HistoryDoc, screen: &Screen) -> String {
 fn deletions(runs: &[RunDoc], screen: &Screen) -> Table {
     const HEADINGS: [&str; 9] =
         ["  TIME", "KIND", "OBJECT", "REASON", ">PREDICTED", ">MEASURED", ">USED", "RUN", ""];
+    let deletions = runs.iter().flat_map(|run| &run.deleted);
+    let mut stores: Vec<_> = deletions.map(|deletion| deletion.store.as_str()).collect();
+    stores.retain(|store| !store.is_empty());
+    stores.sort_unstable();
+    stores.dedup();
+    let several = stores.len() > 1;
     let table = |run_id: fn(&str) -> &str| {
-        let mut table = Table::new(screen, &HEADINGS);
+        let headings = HEADINGS[..8].iter().copied().chain(several.then_some("STORE")).chain([HEADINGS[8]]);
+        let mut table = Table::new(screen, &headings.collect::<Vec<_>>());
         for run in runs {
-            let rows =
-                run.deleted.iter().map(|deletion| deletion_cells(deletion, run_id(&run.run_id), screen));
+            let rows = run.deleted.iter().map(|deletion| {
+                let mut cells = deletion_cells(deletion, run_id(&run.run_id), screen);
+                let mark = cells.pop();
+                cells.extend(several.then(|| safe(&deletion.store)));
+                cells.extend(mark);
+                cells
+            });
             rows.for_each(|row| table.row(row));
         }
         table

@@ -116,6 +116,10 @@ fn rows(filesystem: &UsageFilesystemDoc, screen: &Screen, shows_all: bool) -> St
         inodes(used_inodes(&filesystem.filesystem)),
         String::new(),
     ]);
+    if stores.is_empty() {
+        table.fit(&[], &[(0, 24)]);
+        return table.render();
+    }
     let has_artifacts = stores.iter().any(|row| row.kind == ShareKind::InStore(LineKind::Artifacts));
     let deletable = if has_artifacts { "Images, artifacts and leaks" } else { "Images and leaks" };
     table.row(vec![

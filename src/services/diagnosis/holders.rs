@@ -178,7 +178,7 @@ impl StoppedRemoval {
 }
 
 /// Returns the images that only `candidates` keep, each with these containers, and the reference counts after the removal
-/// of the containers.
+/// of the containers and of all images that `gc` can delete already: what held images share with those becomes free, too.
 fn images_held_by<'a>(
     scan: &'a Scan,
     candidates: &BTreeSet<ContainerIx>,
@@ -197,21 +197,33 @@ fn images_held_by<'a>(
             used.extend(container.images());
         }
     }
-    holders.retain(|image_ix, _| {
-        let image = &inventory[*image_ix];
-        let is_kept = !image.pinned_by.is_empty()
-            || inventory.protected.contains_key(image_ix)
-            || inventory[image.store].read_only
-            || deleted_by(inventory, tools, *image_ix).is_none()
-            || inventory.uses_of(*image_ix).next().is_some();
-        !is_kept && !used.contains(image_ix)
-    });
+    holders.retain(|image_ix, _| !is_kept(inventory, tools, *image_ix) && !used.contains(image_ix));
     let mut live = scan.refs.live();
     for container in holders.values().flatten().collect::<BTreeSet<_>>() {
         live.remove(inventory, Root::Container(*container));
     }
     holders.retain(|image_ix, _| live.needed_elsewhere(inventory, *image_ix).is_none());
+    for image_ix in (0..inventory.images.len()).map(ImageIx::from) {
+        let is_held = used.contains(&image_ix) || holders.contains_key(&image_ix);
+        if !is_held
+            && !is_kept(inventory, tools, image_ix)
+            && deleted_by(inventory, tools, image_ix) == Some(DeletedBy::Gc)
+            && live.needed_elsewhere(inventory, image_ix).is_none()
+        {
+            live.remove(inventory, Root::Image(image_ix));
+        }
+    }
     (holders, live)
+}
+
+/// Returns true if another reason than a container keeps an image.
+fn is_kept(inventory: &Inventory, tools: &Tools<'_>, image_ix: ImageIx) -> bool {
+    let image = &inventory[image_ix];
+    !image.pinned_by.is_empty()
+        || inventory.protected.contains_key(&image_ix)
+        || inventory[image.store].read_only
+        || deleted_by(inventory, tools, image_ix).is_none()
+        || inventory.uses_of(image_ix).next().is_some()
 }
 
 /// Returns the program that can delete an image once no container uses it. `None`: the records do not prove that it is

@@ -22,6 +22,7 @@ pub use holders::{DeletedBy, HeldImage, RemovableContainer, StoppedHolders, Stop
 pub use outside_causes::hidden;
 pub use parts::{Divided, divide, large, of_use, outside};
 pub use ranking::rank;
+pub(crate) use summary::has_room;
 pub use summary::summary;
 
 use serde::Serialize;

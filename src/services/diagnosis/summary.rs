@@ -30,11 +30,13 @@ pub fn summary(disks: &[Disk], causes: &[Cause], complete: bool, foreign: bool) 
     [fullness_sentence(disks, disk), usage_sentence(disk, &causes), last]
 }
 
-/// Returns the disk that the summary describes: the fullest, by bytes or by inodes, of those that can fill up.
+/// Returns the disk that the summary describes: the fullest, by bytes or by inodes, of those that can fill up. A disk
+/// past a threshold comes before one that is fuller, but past none.
 pub(super) fn fullest(disks: &[Disk]) -> Option<(FilesystemIx, &Disk)> {
     let fullest = disks.iter().enumerate().rev().max_by(|(_, a), (_, b)| {
         let can_fill_up = b.is_full_by_design.cmp(&a.is_full_by_design);
-        can_fill_up.then(most_used(a).total_cmp(&most_used(b)))
+        let by_threshold = has_room(b).cmp(&has_room(a));
+        can_fill_up.then(by_threshold).then(most_used(a).total_cmp(&most_used(b)))
     });
     fullest.map(|(position, disk)| (position.into(), disk))
 }
@@ -67,7 +69,7 @@ fn fullness_sentence(disks: &[Disk], disk: &Disk) -> String {
     };
     let others = match disks.iter().filter(|disk| !disk.is_full_by_design).count() {
         0 | 1 => String::new(),
-        many => format!(" (the fullest of {many} filesystems with stores)"),
+        many => format!(" (the fullest of {many} filesystems)"),
     };
     let by_bytes = percent >= FULL || passed.iter().any(|threshold| threshold.of == Counted::Bytes);
     let numbers = format!(
@@ -149,6 +151,13 @@ fn usage_sentence(disk: &Disk, causes: &[&Cause]) -> String {
         .map_or_else(String::new, |cause| {
             format!("; the largest single item: {}, {}", cause.title, bytes(cause.bytes))
         });
+    if in_stores == 0 {
+        return format!(
+            "{}No store is on it. Largest users: {}{largest}.",
+            most_inodes(disk),
+            listed(&named)
+        );
+    }
     if share(in_stores, disk.filesystem.used_bytes) < 50.0 {
         return format!(
             "{}Most of it is outside the stores, which use only {} ({:.0}%). Largest users: {}{largest}.",
@@ -307,7 +316,7 @@ fn named(causes: &[&Cause], scarce: Counted, verb: &str, how: &str) -> String {
 }
 
 /// Returns true if the disk is not full and is below all thresholds at which a program acts, or cannot fill up.
-fn has_room(disk: &Disk) -> bool {
+pub(crate) fn has_room(disk: &Disk) -> bool {
     disk.is_full_by_design
         || disk.used_percent().is_some_and(|percent| percent < FULL)
             && !short_of_inodes(disk)

@@ -300,9 +300,7 @@ fn shortage_of_inodes_is_reported_before_bytes() {
     disk.filesystem.inodes_free = 0;
     let sentences = summary(&[calm, disk.clone()], &[], true, false);
     assert!(
-        sentences[0].starts_with(
-            "/var (the fullest of 2 filesystems with stores) has no free inodes: all 2128 are used"
-        ),
+        sentences[0].starts_with("/var (the fullest of 2 filesystems) has no free inodes: all 2128 are used"),
         "{sentences:?}"
     );
     assert!(sentences[0].contains("its bytes are 30.0% in use"), "{sentences:?}");

@@ -38,6 +38,8 @@ pub use types::{
 
 /// Inverse of the minimum share of the used bytes: a file below 1/200 of them is not named.
 const SMALL: u64 = 200;
+/// Maximum number of used inodes of a filesystem without a store where every directory is measured.
+const MOST_INODES: u64 = 300_000;
 /// Minimum bytes of a named file.
 const LEAST: u64 = 1 << 20;
 
@@ -80,15 +82,12 @@ pub fn add_files(scan: &Scan, known: &OtherUsageRequest, all: &mut OtherUsers) {
     leave_parts_out(scan, &places, all);
 }
 
-/// Removes files in stores that were not read and in volumes; each of these becomes a user of its own.
+/// Removes files in stores that were not read, in volumes, and in the records of a user's own layersweep; each of these
+/// becomes a user of its own.
 fn leave_parts_out(scan: &Scan, places: &[KnownUse], all: &mut OtherUsers) {
     let apart = places::apart(places);
     for file in std::mem::take(&mut all.files) {
-        let store = large::unread_store(scan, &file.path);
-        let store = store.map(|(path, kind)| (path, OtherUserKind::Store(kind)));
-        let whole =
-            store.or_else(|| Some((NerdctlVolume::around(&file.path)?.directory, OtherUserKind::Volume)));
-        let Some((whole, kind)) = whole else {
+        let Some((whole, kind)) = whole_around(scan, &file.path) else {
             all.files.push(file);
             continue;
         };
@@ -106,6 +105,17 @@ fn leave_parts_out(scan: &Scan, places: &[KnownUse], all: &mut OtherUsers) {
             things::divide(position, whole, size, kind, all);
         }
     }
+}
+
+/// Returns the store that was not read, the volume or the records that a file is in.
+fn whole_around(scan: &Scan, file: &Path) -> Option<(PathBuf, OtherUserKind)> {
+    if let Some((path, kind)) = large::unread_store(scan, file) {
+        return Some((path, OtherUserKind::Store(kind)));
+    }
+    if let Some(volume) = NerdctlVolume::around(file) {
+        return Some((volume.directory, OtherUserKind::Volume));
+    }
+    Some((places::records_around(file)?, OtherUserKind::Layersweep))
 }
 
 /// Measures only logs, the journal, core dumps and deleted files that are held open: cheap enough for every recorded
@@ -215,7 +225,9 @@ fn covering(mounts: &[Mount], top: &Location) -> Vec<PathBuf> {
 
 /// Returns true if every directory of a filesystem outside the stores is measured.
 fn measures_everything(scan: &Scan, filesystem_ix: FilesystemIx, known: &OtherUsageRequest) -> bool {
-    let Some(most) = known.most_inodes else { return true };
+    // A disk without a store is not what the command is about: it must not take minutes.
+    let most = known.most_inodes.or((!scan.inventory.has_store(filesystem_ix)).then_some(MOST_INODES));
+    let Some(most) = most else { return true };
     inodes_outside(scan, filesystem_ix).is_some_and(|inodes| inodes <= most)
 }
 

@@ -176,6 +176,18 @@ pub(super) fn kind_on_top(entry: &quiet::DirectoryEntry) -> OtherUserKind {
     }
 }
 
+/// Returns the directory with the records of a layersweep, of any user, for its reserve file: `reserve-` and the number
+/// of a device, beside the database.
+pub(super) fn records_around(file: &Path) -> Option<PathBuf> {
+    const DATABASE: &str = "layersweep.db";
+    let device = file.file_name()?.to_str()?.strip_prefix("reserve-")?;
+    let directory = file.parent()?;
+    let is_reserve = !device.is_empty() && device.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let database = quiet::facts(&directory.join(DATABASE));
+    let is_here = database.is_ok_and(|facts| facts.kind == quiet::FileKind::File);
+    (is_reserve && is_here).then(|| directory.to_path_buf())
+}
+
 /// Replaces the uid of pods' volumes by the name that the directory of the pod's logs has for the same uid.
 pub(super) fn name_by_uid(pods: &mut [PodShare]) {
     let names: std::collections::HashMap<String, String> = pods

@@ -52,3 +52,20 @@ fn pods_are_named_by_log_directories() {
     let names: Vec<_> = pods.iter().map(|pod| pod.pod.as_str()).collect();
     assert_eq!(names, ["shop/cart-0", "shop/cart-0", "3333-44"]);
 }
+
+#[test]
+fn records_of_another_user_are_recognised() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    for name in ["reserve-fe01", "reserve-", "reserve-old", "dump"] {
+        std::fs::write(file(name), "").unwrap();
+    }
+    assert_eq!(places::records_around(&file("reserve-fe01")), None, "no database is there");
+    std::fs::write(file("layersweep.db"), "").unwrap();
+    for (name, is_own) in
+        [("reserve-fe01", true), ("reserve-", false), ("reserve-old", false), ("dump", false)]
+    {
+        let expected = is_own.then(|| dir.path().to_path_buf());
+        assert_eq!(places::records_around(&file(name)), expected, "{name}");
+    }
+}

@@ -35,7 +35,8 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
     (
         "layersweep-usage",
         &[
-            "Shows what uses each filesystem with a store. Each used byte is in exactly one row, so the column SIZE \
+            "Shows what uses each filesystem with a store and, unless stores are named, those of the kubelet, of the \
+             pods' logs and of layersweep's records. Each used byte is in exactly one row, so the column SIZE \
              adds up to the used bytes; a layer of several images is in the first row of these images. The rows below \
              Outside the stores are other files, the largest first, which no deletion of images frees.",
             "It never changes anything, and records nothing.",
@@ -216,7 +217,7 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
     (
         "layersweep-history-usage",
         &[
-            "Shows the recorded usage of the filesystems with stores, and the present one: a chart on a terminal, \
+            "Shows the recorded usage of the filesystems, and the present one: a chart on a terminal, \
              otherwise a table. Single readings are kept for a week, then one value a day.",
             "It never changes anything.",
             "  SPAN, LOWEST%, HIGHEST%  of a row that sums up a day: its lowest and highest reading; absent if each row \

@@ -53,6 +53,8 @@ names! {
         Path = "path",
         /// All other used bytes outside the stores.
         Outside = "not_in_store",
+        /// What shared extents and compression save in the stores, below 0.
+        Saved = "saved",
         /// Records of images, and files that several layers share.
         Rest = "rest",
     }
@@ -81,7 +83,8 @@ pub struct GrowthRow {
     /// `leaks`, `metadata` and `store_other` in the stores; `rest` for records of images and for files that
     /// several layers share. By container also `volume` (podman's, in the store) and, outside the stores,
     /// `pod_log`, `pod_volume` and `path`: the largest directories and files, each without those that have rows of
-    /// their own; `not_in_store` is the rest outside the stores.
+    /// their own; `not_in_store` is the rest outside the stores. `saved` is what the stores use less than their rows say,
+    /// because files share extents or are compressed: its bytes are below 0, and fall when files are deduplicated.
     pub kind: GrowthKind,
     /// Name of the container (`POD/CONTAINER`), repository, group or volume, or the path; null for other kinds,
     /// and for images without a name.
@@ -94,7 +97,7 @@ pub struct GrowthRow {
     pub image: Option<String>,
     /// Program that made a container, for example `podman` or `buildah`; null for other kinds, and if it is unknown.
     pub owner: Option<String>,
-    /// Bytes in the first scan. Like `after_bytes`, below 0 only in the rows `not_in_store` and `rest`, if
+    /// Bytes in the first scan. Like `after_bytes`, below 0 only in the rows `saved`, `not_in_store` and `rest`, if
     /// files share extents or inodes, or if a store is on several filesystems.
     pub before_bytes: i64,
     /// Bytes in the second scan.
@@ -150,6 +153,14 @@ impl ScanComparison {
             }
             for (entry_key, entry) in &scan.summary.entries {
                 let bytes = signed(entry.bytes);
+                if entry_key.kind == SummaryKind::Saved {
+                    // A document of a scan has no such entry: then the saved bytes stay in the rest of both.
+                    if summaries[1 - position].entries.contains_key(entry_key) {
+                        add(&entry_key.id, key(GrowthKind::Saved, ""), -bytes);
+                        add(&entry_key.id, key(GrowthKind::Outside, ""), bytes);
+                    }
+                    continue;
+                }
                 let (mount, whole) = if entry_key.is_path() {
                     (mount_above(&own_mounts, &entry_key.id), GrowthKind::Outside)
                 } else {

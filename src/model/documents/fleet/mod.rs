@@ -92,7 +92,7 @@ pub struct StaleNode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "FleetTotalsDoc"))]
 pub struct FleetTotals {
-    /// Size of the filesystems with stores.
+    /// Size of the listed filesystems.
     pub capacity_bytes: u64,
     /// Bytes of them that are not free.
     pub used_bytes: u64,
@@ -100,9 +100,9 @@ pub struct FleetTotals {
     pub available_bytes: u64,
     /// Allocated bytes of the stores.
     pub store_bytes: u64,
-    /// Bytes of volumes, of pods and of podman, on the filesystems with stores; only documents of `report` have them.
+    /// Bytes of volumes, of pods and of podman, on the listed filesystems; only documents of `report` have them.
     pub volume_bytes: u64,
-    /// Bytes of stores that the scans have not read (those of users, and old ones) on the filesystems with stores; only
+    /// Bytes of stores that the scans have not read (those of users, and old ones) on the listed filesystems; only
     /// documents of `report` have them.
     pub other_store_bytes: u64,
     /// Bytes freed if all unused images and reclaimable leaks were deleted.

@@ -33,7 +33,7 @@ pub(super) fn missed(document: &GcDoc, screen: &Screen) -> String {
         }
         _ => remaining(document, screen),
     };
-    for outside in &document.not_in_store {
+    for outside in document.not_in_store.iter().filter(|outside| outside.has_store) {
         out.push_str(&format!("{}\n", safe(&outside.text)));
         let list = Deletions {
             causes: outside.deletions.iter().collect(),
@@ -46,6 +46,12 @@ pub(super) fn missed(document: &GcDoc, screen: &Screen) -> String {
         out.push_str(&format!("{}\n", safe(&inode_use.text)));
     }
     out
+}
+
+/// Formats the full filesystems without a store: one line for each.
+pub(super) fn without_store(document: &GcDoc) -> String {
+    let full = document.not_in_store.iter().filter(|outside| !outside.has_store);
+    full.map(|outside| format!("{}\n", safe(&outside.text))).collect()
 }
 
 /// Explains why the remaining images are kept: for each rule, the one with the most bytes first, the images and the
@@ -114,9 +120,7 @@ pub(super) fn closed_stores(document: &GcDoc) -> String {
             return None;
         }
         let verb = if here.len() == 1 { "is" } else { "are" };
-        let sum = bytes(here.iter().fold(0, |sum: u64, kept| sum.saturating_add(kept.frees_bytes)));
-        // Layers that only they share are freed with the last of them.
-        let sum = if here.len() > 1 { format!("{sum} or more") } else { sum };
+        let sum = bytes(store.unused_bytes);
         let images = count(here.len(), "unused image", "unused images");
         let root = safe(&store.root);
         let remedy = safe(store.remedy.as_ref().or(store.why.as_ref()).map_or("", String::as_str));

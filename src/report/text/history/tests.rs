@@ -5,6 +5,7 @@ use crate::app::history::{HistoryOrigin, PastRuns};
 use crate::history::runs::{
     Certainty, Command, DeletionRow, Event, OutcomeKind, Quiet, Reason, RunError, RunRow, Start, TargetKind,
 };
+use crate::model::{StoreId, StoreKind};
 use crate::report::json;
 
 fn time(text: &str) -> Timestamp {
@@ -151,6 +152,21 @@ Times are in +01; ids of runs and scans begin with their time in UTC.
         "  2026-11-21 14:00:05  image  aaaaaaaaaaaa    1.0 MiB   1.0 MiB  12",
     ];
     assert_eq!(first, expected, "{narrow}");
+}
+
+#[test]
+fn stores_are_named_if_there_are_several() {
+    let mut run = row();
+    run.deletions.truncate(2);
+    for (deletion, root) in run.deletions.iter_mut().zip(["/var/lib/containers/storage", "/srv/store"]) {
+        deletion.store = Some(StoreId::new(StoreKind::ContainersStorage, root.into(), "overlay".to_owned()));
+    }
+    let text = shown(vec![run.clone()], &Quiet::default(), None, false);
+    assert!(text.contains("  RUN   STORE\n"), "{text}");
+    assert!(text.contains("79.0%  r-12  /var/lib/containers/storage\n"), "{text}");
+    assert!(text.contains("79.0%  r-12  /srv/store                   !\n"), "{text}");
+    run.deletions.truncate(1);
+    assert!(!shown(vec![run], &Quiet::default(), None, false).contains("STORE"));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Files without a record, and incomplete downloads.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 
 use crate::model::{LeakClass, NodeIx, Verdict};
@@ -105,13 +107,16 @@ impl<'a> Filler<'a> {
             .modified
     }
 
-    /// Adds downloads with a record: in progress, or abandoned by their writer.
+    /// Adds downloads with a record: in progress, or abandoned by their writer. One that a listed lease holds is part of
+    /// that lease, and counts once.
     pub(crate) fn ingests(&mut self) {
+        let listed: HashSet<_> =
+            self.writer.inventory.leaks.iter().flat_map(|leak| &leak.holds).copied().collect();
         for namespace in &self.snapshot.metadata.namespaces {
             for record in &namespace.ingests {
                 let node =
                     record.backend_ref.as_deref().and_then(|backend_ref| self.ingests.get(backend_ref));
-                let Some(node) = node.copied() else {
+                let Some(node) = node.copied().filter(|node| !listed.contains(node)) else {
                     continue;
                 };
                 let modified = self.ingest_modified(namespace, &record.key);

@@ -310,3 +310,28 @@ proptest! {
         prop_assert!(unchanged.rows.iter().all(|row| row.change_bytes == 0));
     }
 }
+
+#[test]
+fn deduplication_between_scans_has_a_row() {
+    use SummaryKind::{Layer, Saved};
+    let name = layer_name("overlay", Some("x"));
+    let layers = [(Layer, "a", 60, name.as_str()), (Layer, "b", 60, name.as_str())];
+    let mut scans = [scan(130, &layers), scan(90, &layers)];
+    for (summary, saved) in scans.iter_mut().zip([0, 40]) {
+        summary.entries.insert(Key::outside(Saved, "/var".into()), entry(saved, ""));
+    }
+    let [before, after] = &scans;
+    let grown = growth(before, after, GroupBy::Container);
+    let changed: Vec<_> = grown.rows.iter().filter(|row| row.change_bytes != 0).collect();
+    assert_eq!(
+        changed.iter().map(|row| (row.kind, row.change_bytes)).collect::<Vec<_>>(),
+        [(GrowthKind::Saved, -40)]
+    );
+    assert_eq!(grown.rows.iter().map(|row| row.after_bytes).sum::<i64>(), 90);
+    // A scan of a document does not say what is saved.
+    let mut without = before.clone();
+    without.entries.retain(|key, _| key.kind != Saved);
+    let grown = growth(&without, after, GroupBy::Container);
+    assert!(grown.rows.iter().all(|row| row.kind != GrowthKind::Saved), "{grown:?}");
+    assert_eq!(grown.rows.iter().map(|row| row.change_bytes).sum::<i64>(), -40);
+}
