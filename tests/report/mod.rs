@@ -4,6 +4,7 @@ mod cli_contract;
 mod config_command;
 mod docs_commands;
 mod doctor_command;
+mod explore;
 mod fits;
 mod fleet;
 mod metrics;
