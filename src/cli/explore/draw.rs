@@ -13,14 +13,12 @@ use crate::model::ImageIx;
 use crate::model::text::display::count;
 use crate::report::text::{bytes, shorten};
 
-/// What the terminal can show.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     pub(super) unicode: bool,
     pub(super) colour: bool,
 }
 
-/// Width of a column of sizes.
 const SIZE: usize = 10;
 const BAR: usize = 12;
 
@@ -162,7 +160,6 @@ fn of_row(
     ])
 }
 
-/// Draws the share of a row in the sum of its place.
 fn bar(row: &Row, whole: u64, look: Look) -> String {
     if row.overlaps || whole == 0 {
         return " ".repeat(BAR);
@@ -231,7 +228,6 @@ fn footer(view: &View, look: Look, width: usize, waiting: Option<&str>) -> Vec<L
     ]
 }
 
-/// Returns what the marked images free together, and what keeps those that stay.
 fn marked_lines(view: &View) -> [String; 2] {
     let Some(facts) = view.facts.as_ref().filter(|_| !view.marked.is_empty()) else {
         return ["No image is marked.".into(), String::new()];

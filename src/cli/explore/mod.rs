@@ -51,7 +51,6 @@ use state::{Job, Page, View};
 /// Time between two looks at what changed beside keys.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Most files that are listed for an image's wasted bytes.
 const LISTED: usize = 200;
 
 pub(super) fn run(global: &Global, config: &Config, args: &ExploreArgs) -> Result<Exit, Error> {
@@ -67,7 +66,6 @@ pub(super) fn run(global: &Global, config: &Config, args: &ExploreArgs) -> Resul
     done
 }
 
-/// Result of work on another thread.
 #[derive(Debug)]
 enum Answer {
     Scanned(Result<Box<Facts>, Error>),
@@ -139,7 +137,6 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Draws and carries out what is typed, until it is to end.
     fn turn(&mut self) -> Result<Exit, Error> {
         self.start(Job::Scan);
         loop {
@@ -185,7 +182,6 @@ impl<'a> Session<'a> {
         drawn.map(drop).map_err(Error::output)
     }
 
-    /// Begins work on another thread.
     fn start(&mut self, job: Job) {
         let (request, config) = (self.global.request.clone(), self.config.clone());
         let (observer, answers) = (self.observer.clone(), self.answers.0.clone());
@@ -256,7 +252,6 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Returns the marked images as the lines of a list.
     fn listed(&self) -> Vec<ListLine> {
         let Some(facts) = &self.view.facts else { return Vec::new() };
         let images = self.view.marked.iter().map(|image| &facts.images[image.get()]);
@@ -278,7 +273,6 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Returns the reason for which nothing can be deleted.
 fn read_only(request: &Request, args: &ExploreArgs) -> Option<String> {
     if args.read_only {
         Some("--read-only".into())

@@ -18,7 +18,6 @@ use crate::services::observer::Observer;
 use crate::services::request::Request;
 use crate::stores::other_usage::SizedEntry;
 
-/// Place that the view can enter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Filesystems,
@@ -35,7 +34,6 @@ pub(super) enum Place {
     Directory(PathBuf),
 }
 
-/// Line of a place.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     /// Free of control characters.
@@ -56,12 +54,10 @@ impl Row {
     }
 }
 
-/// What a scan found.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) usage: Usage,
     pub(super) document: UsageDoc,
-    /// In the order of the inventory.
     pub(super) images: Vec<ImageDoc>,
 }
 
@@ -328,7 +324,6 @@ impl Facts {
     }
 }
 
-/// Returns the rows of a directory that was measured.
 pub(super) fn rows_of_directory(directory: &std::path::Path, entries: &[SizedEntry]) -> Vec<Row> {
     let rows = entries.iter().map(|entry| {
         let mark = if entry.is_directory { "/" } else { "" };

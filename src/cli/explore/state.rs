@@ -12,20 +12,17 @@ use crate::model::{FilesystemIx, ImageIx};
 /// Work that the view asks for; the answer comes later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Job {
-    /// Scan again.
     Scan,
     Directory(PathBuf),
     Explain(String),
     Waste(String),
     /// Write the marked images to a list for `rm --file`.
     Export,
-    /// Delete the marked images.
     Delete,
     Suspend,
     Quit,
 }
 
-/// Order of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sort {
     Size,
@@ -47,7 +44,6 @@ impl Sort {
     }
 }
 
-/// A place that was entered.
 #[derive(Debug)]
 pub(super) struct Level {
     pub(super) place: Place,
@@ -57,7 +53,6 @@ pub(super) struct Level {
     pub(super) selected: usize,
     pub(super) sort: Sort,
     pub(super) filter: String,
-    /// Its rows are being measured.
     pub(super) is_waiting: bool,
 }
 
@@ -81,11 +76,9 @@ pub(super) enum Typing {
 pub(super) struct View {
     pub(super) facts: Option<Facts>,
     pub(super) levels: Vec<Level>,
-    /// In the order of the inventory.
     pub(super) marked: BTreeSet<ImageIx>,
     /// What those of them that can be deleted free.
     pub(super) freed: Vec<Freed>,
-    /// Those of them that stay, and why.
     pub(super) stays: Vec<(ImageIx, String)>,
     /// The marked images are shown instead of the innermost level.
     pub(super) in_marked: bool,
@@ -95,7 +88,6 @@ pub(super) struct View {
     pub(super) message: String,
     /// Reason for which nothing can be deleted from here.
     pub(super) read_only: Option<String>,
-    /// Number of rows that fit, as of the last drawing.
     pub(super) height: usize,
 }
 
@@ -471,7 +463,6 @@ SIZE of an image is its fair share: shared layers are divided among their users.
 EXCLUSIVE is what it alone has, FREES what its deletion alone frees. The line at the
 bottom says what all marked images free together.";
 
-/// Identifies an image in several scans.
 fn key(facts: &Facts, image: ImageIx) -> (String, String) {
     let document = &facts.images[image.get()];
     (document.store.clone(), document.id.clone())
