@@ -7,6 +7,7 @@ mod deletion;
 mod diff;
 mod doctor;
 mod explain;
+mod explore;
 mod fits;
 mod gc;
 mod global;
@@ -91,6 +92,7 @@ fn carry_out(args: &Args) -> Result<Exit, Error> {
         Command::Images(args) => images::run(&global, &config, args),
         Command::Layers(args) => layers::run(&global, args),
         Command::Waste(args) => waste::run(&global, args),
+        Command::Explore(args) => explore::run(&global, &config, args),
         Command::Fits(args) => fits::run(&global, &config, args),
         Command::Explain(args) => explain::run(&global, &config, args),
         Command::Sweep(args) => sweep::run(&global, &config, args),

@@ -15,7 +15,7 @@ mod fair;
 mod groups;
 mod summary;
 
-pub use column::{Column, Line, LineKind, column, fit, has_bytes_on, size_on_disk};
+pub use column::{Column, Line, LineKind, column, fit, has_bytes_on, kind_of, size_on_disk};
 pub use fair::{Fair, bytes_on_disk, fair, fair_of};
 pub use groups::{Group, GroupBy, GroupKeys, GroupKind, groups};
 pub use summary::{

@@ -5,6 +5,7 @@ mod config_command;
 mod disk_without_store;
 mod docs_commands;
 mod doctor_command;
+mod explore;
 mod fits;
 mod fleet;
 mod metrics;

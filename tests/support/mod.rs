@@ -27,6 +27,7 @@ pub mod past;
 pub mod pods;
 pub mod program;
 pub mod promises;
+pub mod pty;
 pub mod report_document;
 pub mod rescan;
 pub mod reserve_file;

@@ -154,6 +154,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Show bytes that no container can see: files that upper layers hide, and files that layers have in common
     Waste(WasteArgs),
+    /// Walk through what fills the disk on a full screen, mark images, and see what they free together
+    Explore(ExploreArgs),
     /// Tell whether images that are to come fit on the disk, and what gc would delete for them
     Fits(FitsArgs),
     /// List leaks and inconsistencies; delete or repair them if asked
@@ -275,6 +277,13 @@ pub struct WasteArgs {
     /// List all of these files (at most 100,000): without it, the largest 50
     #[arg(long, requires = "files")]
     pub all: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct ExploreArgs {
+    /// Delete nothing, whatever is typed
+    #[arg(long)]
+    pub read_only: bool,
 }
 
 #[derive(Debug, ClapArgs)]

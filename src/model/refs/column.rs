@@ -185,7 +185,7 @@ pub fn column(inventory: &Inventory, refs: &Refs, filesystem: FilesystemIx) -> C
 }
 
 /// Returns the kind of a root's line, and whether the root could be deleted.
-fn kind_of(inventory: &Inventory, refs: &Refs, root: Root) -> (LineKind, bool) {
+pub fn kind_of(inventory: &Inventory, refs: &Refs, root: Root) -> (LineKind, bool) {
     match root {
         Root::Image(ix) => {
             let is_deletable = is_deletable(inventory, refs, root);

@@ -6,6 +6,7 @@
 
 mod below;
 mod big;
+mod entries;
 mod large;
 mod paths;
 mod places;
@@ -26,6 +27,7 @@ use crate::sys::mounts::{self, Location, Mount};
 use crate::sys::quiet;
 
 pub use below::{BytesBelow, OutsideUse, below};
+pub use entries::{SizedEntry, entries};
 pub use large::podman_volumes;
 pub use paths::{LargePath, LargePathKind, largest_paths};
 pub use places::filesystem_of;

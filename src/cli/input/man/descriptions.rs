@@ -121,6 +121,21 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "layersweep-explore",
+        &[
+            "Shows on a full screen what fills each disk, and goes down from a filesystem to its stores, images, layers, \
+             directories and files. Images can be marked: the line at the bottom says what all marked images free \
+             together, how full the disk is then, and why some stay. Layers that several of them share count once, \
+             which no sum of a list of sizes can do.",
+            "`D` in the marked pane deletes them after a typed `yes`. It leaves the full screen and is `rm`: the same \
+             plan, proofs, progress and record. With --read-only or --sysroot, and for other users than root, nothing \
+             is deleted. Signals and errors give the terminal back.",
+            "`?` lists the keys, and names the command that prints the same as text. `r` scans again; until then the \
+             figures are those of the last scan. Directories are measured when they are entered; mounts are not \
+             entered, and hard links count once.",
+        ],
+    ),
+    (
         "layersweep-fits",
         &[
             "Tells whether images that are to come fit on the disk: it reads references, manifests, lists of references, \

@@ -104,6 +104,16 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "layersweep-explore",
+        &[
+            ("layersweep explore", "Walk through the disks of this node."),
+            (
+                "layersweep explore --sysroot /mnt/node-7",
+                "The same on the disk of another machine; nothing is deleted.",
+            ),
+        ],
+    ),
+    (
         "layersweep-rm",
         &[
             ("layersweep rm -y quay.io/team/app:1.2", "Delete an image that has this name alone."),

@@ -1,0 +1,253 @@
+//! Drawing of the view, at 80 by 24 and larger. Colours only repeat what a sign beside them says.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+use unicode_width::UnicodeWidthStr;
+
+use super::rows::{Facts, Place, Row};
+use super::state::{Level, Page, Typing, View};
+use crate::model::ImageIx;
+use crate::model::text::display::count;
+use crate::report::text::{bytes, shorten};
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) unicode: bool,
+    pub(super) colour: bool,
+}
+
+const SIZE: usize = 10;
+const BAR: usize = 12;
+
+impl Look {
+    fn in_colour(self, colour: Color) -> Style {
+        if self.colour { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    fn cut(self, text: &str, width: usize) -> String {
+        let mark = if self.unicode { "…" } else { ".." };
+        let text = shorten(text, width, mark);
+        let text = if self.unicode || text.is_ascii() { text } else { text.escape_default().to_string() };
+        format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
+    }
+}
+
+/// Draws the view. `waiting`: what is being done.
+pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, look: Look, waiting: Option<&str>) {
+    let areas = [Constraint::Length(2), Constraint::Min(1), Constraint::Length(3)];
+    let [head, body, foot] = Layout::vertical(areas).areas(frame.area());
+    view.height = usize::from(body.height).saturating_sub(1).max(1);
+    frame.render_widget(Paragraph::new(header(view, look, usize::from(head.width))), head);
+    let lines = match (&view.page, &view.facts) {
+        (Some(page), _) => of_page(page, body),
+        (None, Some(facts)) if view.in_marked => of_marked(view, facts, look, body),
+        (None, Some(facts)) => {
+            view.level().map(|level| of_level(level, view, facts, look, body)).unwrap_or_default()
+        }
+        (None, None) => Vec::new(),
+    };
+    frame.render_widget(Paragraph::new(lines), body);
+    frame.render_widget(Paragraph::new(footer(view, look, usize::from(foot.width), waiting)), foot);
+}
+
+fn header(view: &View, look: Look, width: usize) -> Vec<Line<'static>> {
+    let between = if look.unicode { " › " } else { " > " };
+    let Some(facts) = &view.facts else { return vec![Line::from("layersweep explore")] };
+    let titles: Vec<_> = view.levels.iter().map(|level| facts.title(&level.place)).collect();
+    let title = match &view.page {
+        Some(page) => page.title.clone(),
+        None if view.in_marked => "marked images".into(),
+        None => titles.join(between),
+    };
+    let filesystem = view.levels.iter().find_map(|level| match level.place {
+        Place::Filesystem(ix) => facts.document.filesystems.get(ix.get()),
+        _ => None,
+    });
+    let full = filesystem.map_or_else(String::new, |filled| {
+        let disk = &filled.filesystem;
+        let percent = disk.used_percent.map_or_else(String::new, |percent| format!("{percent:.1}% of "));
+        format!("{percent}{} used, {} available", bytes(disk.capacity_bytes), bytes(disk.available_bytes))
+    });
+    let partly =
+        if facts.usage.is_complete() { "" } else { "; not everything could be read: sizes are lower bounds" };
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    vec![
+        Line::from(Span::styled(look.cut(&title, width), bold)),
+        Line::from(look.cut(&format!("{full}{partly}"), width)),
+    ]
+}
+
+/// Returns the first of the rows to show, so that the selected one is in sight.
+fn first(selected: usize, height: usize) -> usize {
+    selected.saturating_sub(height.saturating_sub(1))
+}
+
+fn of_level(level: &Level, view: &View, facts: &Facts, look: Look, area: Rect) -> Vec<Line<'static>> {
+    let has_images = level.rows.iter().any(|row| row.image.is_some());
+    let whole =
+        level.rows.iter().filter(|row| !row.overlaps).fold(0, |sum: u64, row| sum.saturating_add(row.bytes));
+    let width = usize::from(area.width);
+    let mut lines = vec![headline(has_images, level, width)];
+    if level.shown.is_empty() && !level.is_waiting {
+        lines.push(Line::from(if level.filter.is_empty() { "empty" } else { "no row has this text" }));
+    }
+    let start = first(level.selected, view.height);
+    for (position, row) in level.shown.iter().enumerate().skip(start).take(view.height) {
+        let row = &level.rows[*row];
+        let is_marked = row.image.is_some_and(|image| view.marked.contains(&image));
+        let line = of_row(row, (facts, whole), has_images, is_marked, look, width);
+        lines.push(if position == level.selected { line.style(Modifier::REVERSED) } else { line });
+    }
+    lines
+}
+
+fn headline(has_images: bool, level: &Level, width: usize) -> Line<'static> {
+    let sizes = if has_images {
+        format!("{:>SIZE$} {:>SIZE$} {:>SIZE$}  ", "SIZE", "EXCLUSIVE", "FREES")
+    } else {
+        format!("{:>SIZE$}  {:BAR$}  ", "SIZE", "")
+    };
+    let only = if level.filter.is_empty() {
+        String::new()
+    } else {
+        format!("; only {:?}, Esc shows all", level.filter)
+    };
+    let text = format!(
+        "  {sizes}{:<8}(by {}{only})",
+        if has_images { "IMAGE" } else { "NAME" },
+        level.sort.as_str()
+    );
+    Line::from(Span::styled(text.chars().take(width).collect::<String>(), Modifier::BOLD))
+}
+
+fn of_row(
+    row: &Row,
+    (facts, whole): (&Facts, u64),
+    has_images: bool,
+    is_marked: bool,
+    look: Look,
+    width: usize,
+) -> Line<'static> {
+    let mark = if is_marked { "* " } else { "  " };
+    let size = if row.bytes == 0 && row.overlaps { String::new() } else { bytes(row.bytes) };
+    let figures = match row.image.map(|image| &facts.images[image.get()]) {
+        Some(image) => format!(
+            "{size:>SIZE$} {:>SIZE$} {:>SIZE$}  ",
+            bytes(image.exclusive_bytes),
+            image.frees_bytes.map_or_else(|| "unknown".into(), bytes)
+        ),
+        None if has_images => format!("{size:>SIZE$} {:SIZE$} {:SIZE$}  ", "", ""),
+        None => format!("{size:>SIZE$}  {}  ", bar(row, whole, look)),
+    };
+    let left = width.saturating_sub(mark.len() + figures.width());
+    let note = row.note.width().min(left / 2);
+    let name = look.cut(&row.name, left.saturating_sub(note + usize::from(note > 0) * 2));
+    let gap = if note > 0 { "  " } else { "" };
+    let style = match (row.image, row.into.is_some()) {
+        (Some(image), _) if facts.kept(image).is_some() => look.in_colour(Color::Green),
+        (Some(_), _) => look.in_colour(Color::Yellow),
+        (None, true) => look.in_colour(Color::Cyan),
+        (None, false) => Style::new(),
+    };
+    Line::from(vec![
+        Span::styled(mark, look.in_colour(Color::Red)),
+        Span::raw(figures),
+        Span::styled(name, style),
+        Span::raw(format!("{gap}{}", look.cut(&row.note, note))),
+    ])
+}
+
+fn bar(row: &Row, whole: u64, look: Look) -> String {
+    if row.overlaps || whole == 0 {
+        return " ".repeat(BAR);
+    }
+    let filled =
+        usize::try_from(u128::from(row.bytes) * BAR as u128 / u128::from(whole)).unwrap_or(BAR).min(BAR);
+    let (full, empty) = if look.unicode { ("█", "·") } else { ("#", ".") };
+    format!("{}{}", full.repeat(filled), empty.repeat(BAR - filled))
+}
+
+fn of_marked(view: &View, facts: &Facts, look: Look, area: Rect) -> Vec<Line<'static>> {
+    let width = usize::from(area.width);
+    let start = first(view.marked_selected, view.height);
+    let head = format!("  {:>SIZE$}  IMAGE", "FREES");
+    let mut lines = vec![Line::from(Span::styled(head, Modifier::BOLD))];
+    for (position, image) in view.marked.iter().enumerate().skip(start).take(view.height) {
+        let line = Line::from(marked_line(facts, *image, look, width));
+        lines.push(if position == view.marked_selected { line.style(Modifier::REVERSED) } else { line });
+    }
+    lines
+}
+
+fn marked_line(facts: &Facts, image_ix: ImageIx, look: Look, width: usize) -> String {
+    let name = facts.title(&Place::Image(image_ix));
+    let (frees, why) = match facts.kept(image_ix) {
+        Some(why) => ("stays".to_owned(), format!(": {why}")),
+        None => {
+            (facts.images[image_ix.get()].frees_bytes.map_or_else(|| "unknown".into(), bytes), String::new())
+        }
+    };
+    let room = width.saturating_sub(SIZE + 4);
+    format!("* {frees:>SIZE$}  {}", look.cut(&format!("{name}{why}"), room))
+}
+
+fn of_page(page: &Page, area: Rect) -> Vec<Line<'static>> {
+    let lines = page.lines.iter().skip(page.scroll).take(usize::from(area.height));
+    lines.map(|line| Line::from(line.clone())).collect()
+}
+
+fn footer(view: &View, look: Look, width: usize, waiting: Option<&str>) -> Vec<Line<'static>> {
+    let last = match (&view.typing, waiting) {
+        (Some(Typing::Answer(answer)), _) => {
+            let images = count(view.marked.len(), "image", "images");
+            format!("Delete {images}, as `layersweep rm` would? Type yes and Enter, or Esc: {answer}")
+        }
+        (Some(Typing::Filter), _) => {
+            let filter = view.level().map_or("", |level| level.filter.as_str());
+            format!("/{filter}")
+        }
+        (None, Some(waiting)) => waiting.to_owned(),
+        (None, None) if !view.message.is_empty() => view.message.clone(),
+        (None, None) if view.page.is_some() => "j k scroll   any other key closes".into(),
+        (None, None) if view.in_marked => {
+            "Space unmark   D delete   E write a list   Tab back   ? help".into()
+        }
+        (None, None) => {
+            "Enter into  h back  Space mark  Tab marked  s sort  / filter  i explain  ? help".into()
+        }
+    };
+    let marked = marked_lines(view);
+    let styled = look.in_colour(Color::Red).add_modifier(Modifier::BOLD);
+    vec![
+        Line::from(Span::styled(look.cut(&marked[0], width), styled)),
+        Line::from(look.cut(&marked[1], width)),
+        Line::from(look.cut(&last, width)),
+    ]
+}
+
+fn marked_lines(view: &View) -> [String; 2] {
+    let Some(facts) = view.facts.as_ref().filter(|_| !view.marked.is_empty()) else {
+        return ["No image is marked.".into(), String::new()];
+    };
+    let freed: Vec<_> = view
+        .freed
+        .iter()
+        .map(|freed| match freed.percents {
+            Some((now, then)) => {
+                format!("{}, {now:.1}% to {then:.1}% of {}", bytes(freed.bytes), freed.mount)
+            }
+            None => format!("{} on {}", bytes(freed.bytes), freed.mount),
+        })
+        .collect();
+    let freed = if freed.is_empty() { "nothing".to_owned() } else { freed.join("; ") };
+    let marked = count(view.marked.len(), "image", "images");
+    let stays = view.stays.first().map_or_else(String::new, |(image, why)| {
+        let name = facts.title(&Place::Image(*image));
+        let verb = if view.stays.len() == 1 { "stays" } else { "stay" };
+        format!("{} {verb}: {name}: {why}", view.stays.len())
+    });
+    [format!("{marked} marked free {freed}"), stays]
+}

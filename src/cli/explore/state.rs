@@ -1,0 +1,469 @@
+//! State of the view, and what each key does to it. No I/O: work is returned as a [`Job`].
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::rows::{Facts, Freed, Place, Row};
+use crate::model::{FilesystemIx, ImageIx};
+
+/// Work that the view asks for; the answer comes later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Job {
+    Scan,
+    Directory(PathBuf),
+    Explain(String),
+    Waste(String),
+    /// Write the marked images to a list for `rm --file`.
+    Export,
+    Delete,
+    Suspend,
+    Quit,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sort {
+    Size,
+    Exclusive,
+    Frees,
+    Age,
+    Name,
+}
+
+impl Sort {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Size => "size",
+            Self::Exclusive => "exclusive",
+            Self::Frees => "frees",
+            Self::Age => "age, oldest first",
+            Self::Name => "name",
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Level {
+    pub(super) place: Place,
+    pub(super) rows: Vec<Row>,
+    /// Positions of the rows that the filter leaves, in the order shown.
+    pub(super) shown: Vec<usize>,
+    pub(super) selected: usize,
+    pub(super) sort: Sort,
+    pub(super) filter: String,
+    pub(super) is_waiting: bool,
+}
+
+/// Text over the view, for example an explanation.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) title: String,
+    pub(super) lines: Vec<String>,
+    pub(super) scroll: usize,
+}
+
+/// What typed characters go to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Typing {
+    Filter,
+    /// The answer to the question before a deletion.
+    Answer(String),
+}
+
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) facts: Option<Facts>,
+    pub(super) levels: Vec<Level>,
+    pub(super) marked: BTreeSet<ImageIx>,
+    /// What those of them that can be deleted free.
+    pub(super) freed: Vec<Freed>,
+    pub(super) stays: Vec<(ImageIx, String)>,
+    /// The marked images are shown instead of the innermost level.
+    pub(super) in_marked: bool,
+    pub(super) marked_selected: usize,
+    pub(super) page: Option<Page>,
+    pub(super) typing: Option<Typing>,
+    pub(super) message: String,
+    /// Reason for which nothing can be deleted from here.
+    pub(super) read_only: Option<String>,
+    pub(super) height: usize,
+}
+
+impl View {
+    pub(super) fn new(read_only: Option<String>) -> Self {
+        Self {
+            facts: None,
+            levels: Vec::new(),
+            marked: BTreeSet::new(),
+            freed: Vec::new(),
+            stays: Vec::new(),
+            in_marked: false,
+            marked_selected: 0,
+            page: None,
+            typing: None,
+            message: String::new(),
+            read_only,
+            height: 1,
+        }
+    }
+
+    /// Shows the result of a scan. Marks stay with images that still exist.
+    pub(super) fn set_facts(&mut self, facts: Facts) {
+        let earlier: Vec<_> =
+            self.facts.iter().flat_map(|old| self.marked.iter().map(|ix| key(old, *ix))).collect();
+        let images = (0..facts.images.len()).map(ImageIx::from);
+        self.marked = images.filter(|ix| earlier.contains(&key(&facts, *ix))).collect();
+        self.facts = Some(facts);
+        self.levels.clear();
+        self.enter(Place::Filesystems);
+        if self.level().is_some_and(|level| level.rows.len() == 1) {
+            self.enter(Place::Filesystem(FilesystemIx::from(0)));
+        }
+        self.marks_changed();
+    }
+
+    pub(super) fn level(&self) -> Option<&Level> {
+        self.levels.last()
+    }
+
+    fn enter(&mut self, place: Place) -> Option<Job> {
+        let rows = self.facts.as_ref()?.rows(&place);
+        let job = match &place {
+            Place::Directory(path) => Some(Job::Directory(path.clone())),
+            _ => None,
+        };
+        let (filter, is_waiting) = (String::new(), job.is_some());
+        let mut level =
+            Level { place, rows, shown: Vec::new(), selected: 0, sort: Sort::Size, filter, is_waiting };
+        self.order(&mut level);
+        self.levels.push(level);
+        job
+    }
+
+    /// Shows the entries of a directory, if it is still the innermost level. Leaves it if it cannot be read.
+    pub(super) fn set_directory(&mut self, directory: &Path, rows: Result<Vec<Row>, String>) {
+        let is_shown = |level: &mut Level| level.place == Place::Directory(directory.to_path_buf());
+        let Some(mut level) = self.levels.pop_if(is_shown) else { return };
+        match rows {
+            Ok(rows) => {
+                (level.rows, level.is_waiting) = (rows, false);
+                self.order(&mut level);
+                self.levels.push(level);
+            }
+            Err(why) => self.message = why,
+        }
+    }
+
+    /// Filters and sorts the rows of a level; the selection stays with its row.
+    fn order(&self, level: &mut Level) {
+        let selected = level.shown.get(level.selected).copied();
+        let wanted = level.filter.to_lowercase();
+        let rows = level.rows.iter().enumerate();
+        let passing = rows.filter(|(_, row)| wanted.is_empty() || row.name.to_lowercase().contains(&wanted));
+        level.shown = passing.map(|(position, _)| position).collect();
+        let document = |position: usize| {
+            let facts = self.facts.as_ref()?;
+            facts.images.get(level.rows[position].image?.get())
+        };
+        match level.sort {
+            // Overlapping rows stand below those that add up.
+            Sort::Size => level.shown.sort_by_key(|position| {
+                let row = &level.rows[*position];
+                (row.overlaps, Reverse(row.bytes))
+            }),
+            Sort::Exclusive => level
+                .shown
+                .sort_by_key(|position| Reverse(document(*position).map(|image| image.exclusive_bytes))),
+            Sort::Frees => level
+                .shown
+                .sort_by_key(|position| Reverse(document(*position).and_then(|image| image.frees_bytes))),
+            Sort::Age => level.shown.sort_by_key(|position| {
+                let facts = self.facts.as_ref();
+                facts.zip(level.rows[*position].image).and_then(|(facts, image)| facts.last_used(image))
+            }),
+            Sort::Name => level.shown.sort_by(|a, b| level.rows[*a].name.cmp(&level.rows[*b].name)),
+        }
+        let stays = selected.and_then(|row| level.shown.iter().position(|shown| *shown == row));
+        level.selected = stays.unwrap_or(0);
+    }
+
+    fn reorder(&mut self, change: impl FnOnce(&mut Level)) {
+        let Some(mut level) = self.levels.pop() else { return };
+        change(&mut level);
+        self.order(&mut level);
+        self.levels.push(level);
+    }
+
+    pub(super) fn selected_row(&self) -> Option<&Row> {
+        let level = self.level()?;
+        level.rows.get(*level.shown.get(level.selected)?)
+    }
+
+    /// Returns the image that a command on the selected row means.
+    fn selected_image(&self) -> Option<ImageIx> {
+        if self.in_marked {
+            return self.marked.iter().nth(self.marked_selected).copied();
+        }
+        let of_level = match self.level()?.place {
+            Place::Image(image) => Some(image),
+            _ => None,
+        };
+        self.selected_row()?.image.or(of_level)
+    }
+
+    fn marks_changed(&mut self) {
+        if let Some(facts) = &self.facts {
+            let marked = self.marked.iter().copied();
+            self.stays = marked.filter_map(|image| Some((image, facts.kept(image)?))).collect();
+            self.freed = facts.freed(self.marked.iter().copied());
+        }
+        self.marked_selected = self.marked_selected.min(self.marked.len().saturating_sub(1));
+        self.in_marked &= !self.marked.is_empty();
+    }
+
+    fn toggle(&mut self, image: ImageIx) {
+        if !self.marked.remove(&image) {
+            self.marked.insert(image);
+        }
+        self.marks_changed();
+    }
+
+    fn mark_all(&mut self) {
+        let Some(level) = self.level() else { return };
+        let images: Vec<_> = level.shown.iter().filter_map(|position| level.rows[*position].image).collect();
+        let all_marked = images.iter().all(|image| self.marked.contains(image));
+        for image in images {
+            if all_marked {
+                self.marked.remove(&image);
+            } else {
+                self.marked.insert(image);
+            }
+        }
+        self.marks_changed();
+    }
+
+    fn step(&mut self, by: isize) {
+        let (selected, count) = if self.in_marked {
+            (&mut self.marked_selected, self.marked.len())
+        } else {
+            let Some(level) = self.levels.last_mut() else { return };
+            (&mut level.selected, level.shown.len())
+        };
+        *selected = selected.saturating_add_signed(by).min(count.saturating_sub(1));
+    }
+
+    pub(super) fn key(&mut self, key: KeyEvent) -> Option<Job> {
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return match key.code {
+                KeyCode::Char('c') => Some(Job::Quit),
+                KeyCode::Char('z') => Some(Job::Suspend),
+                _ => None,
+            };
+        }
+        self.message.clear();
+        match self.typing.take() {
+            Some(Typing::Filter) => {
+                self.type_filter(key.code);
+                None
+            }
+            Some(Typing::Answer(answer)) => self.type_answer(answer, key.code),
+            None if self.page.is_some() => {
+                self.turn_page(key.code);
+                None
+            }
+            None => self.command(key.code),
+        }
+    }
+
+    fn type_filter(&mut self, code: KeyCode) {
+        self.typing = Some(Typing::Filter);
+        match code {
+            KeyCode::Char(typed) => self.reorder(|level| level.filter.push(typed)),
+            KeyCode::Backspace => self.reorder(|level| {
+                level.filter.pop();
+            }),
+            KeyCode::Enter => self.typing = None,
+            KeyCode::Esc => {
+                self.reorder(|level| level.filter.clear());
+                self.typing = None;
+            }
+            KeyCode::Down => self.step(1),
+            KeyCode::Up => self.step(-1),
+            _ => {}
+        }
+    }
+
+    fn type_answer(&mut self, mut answer: String, code: KeyCode) -> Option<Job> {
+        match code {
+            KeyCode::Enter if answer == "yes" => return Some(Job::Delete),
+            KeyCode::Enter | KeyCode::Esc => {
+                self.message = "Nothing was deleted.".into();
+                return None;
+            }
+            KeyCode::Backspace => {
+                answer.pop();
+            }
+            KeyCode::Char(typed) => answer.push(typed),
+            _ => {}
+        }
+        self.typing = Some(Typing::Answer(answer));
+        None
+    }
+
+    fn turn_page(&mut self, code: KeyCode) {
+        let height = self.height;
+        let Some(page) = &mut self.page else { return };
+        let last = page.lines.len().saturating_sub(height);
+        page.scroll = match code {
+            KeyCode::Down | KeyCode::Char('j') => page.scroll + 1,
+            KeyCode::Up | KeyCode::Char('k') => page.scroll.saturating_sub(1),
+            KeyCode::PageDown | KeyCode::Char(' ') => page.scroll + height,
+            KeyCode::PageUp => page.scroll.saturating_sub(height),
+            KeyCode::Home | KeyCode::Char('g') => 0,
+            KeyCode::End | KeyCode::Char('G') => last,
+            _ => return self.page = None,
+        }
+        .min(last);
+    }
+
+    fn command(&mut self, code: KeyCode) -> Option<Job> {
+        let page = isize::try_from(self.height).unwrap_or(isize::MAX);
+        match code {
+            KeyCode::Char('q') => return Some(Job::Quit),
+            KeyCode::Down | KeyCode::Char('j') => self.step(1),
+            KeyCode::Up | KeyCode::Char('k') => self.step(-1),
+            KeyCode::PageDown => self.step(page),
+            KeyCode::PageUp => self.step(-page),
+            KeyCode::Home | KeyCode::Char('g') => self.step(isize::MIN),
+            KeyCode::End | KeyCode::Char('G') => self.step(isize::MAX),
+            KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') => return self.descend(),
+            KeyCode::Esc | KeyCode::Left | KeyCode::Char('h') | KeyCode::Backspace => self.ascend(code),
+            KeyCode::Char(' ') => self.mark(),
+            KeyCode::Char('a') => self.mark_all(),
+            KeyCode::Char('s') => self.sort_next(),
+            KeyCode::Char('n') => self.reorder(|level| level.sort = Sort::Name),
+            KeyCode::Char('/') if !self.in_marked => self.typing = Some(Typing::Filter),
+            KeyCode::Char('r') => return Some(Job::Scan),
+            KeyCode::Char('i') => return self.of_image(Job::Explain),
+            KeyCode::Char('w') => return self.of_image(Job::Waste),
+            KeyCode::Char('E') if self.marked.is_empty() => self.message = "No image is marked.".into(),
+            KeyCode::Char('E') => return Some(Job::Export),
+            KeyCode::Tab if self.marked.is_empty() => {
+                self.message = "No image is marked: Space marks one.".into()
+            }
+            KeyCode::Tab => self.in_marked = !self.in_marked,
+            KeyCode::Char('D') => self.ask(),
+            KeyCode::Char('?') => self.page = Some(self.help()),
+            _ => {}
+        }
+        None
+    }
+
+    fn descend(&mut self) -> Option<Job> {
+        if self.in_marked {
+            let image = self.selected_image()?;
+            self.in_marked = false;
+            return self.enter(Place::Image(image));
+        }
+        let into = self.selected_row()?.into.clone();
+        match into {
+            Some(place) => self.enter(place),
+            None => {
+                self.message = "There is nothing below this row.".into();
+                None
+            }
+        }
+    }
+
+    fn ascend(&mut self, code: KeyCode) {
+        let filters = self.level().is_some_and(|level| !level.filter.is_empty());
+        if self.in_marked {
+            self.in_marked = false;
+        } else if filters && code == KeyCode::Esc {
+            self.reorder(|level| level.filter.clear());
+        } else if self.levels.len() > 1 {
+            self.levels.pop();
+        }
+    }
+
+    fn mark(&mut self) {
+        match (self.in_marked, self.selected_image()) {
+            (true, Some(image)) => self.toggle(image),
+            (false, Some(image)) if self.selected_row().is_some_and(|row| row.image.is_some()) => {
+                self.toggle(image);
+                self.step(1);
+            }
+            _ => self.message = "Only images can be marked.".into(),
+        }
+    }
+
+    fn sort_next(&mut self) {
+        self.reorder(|level| {
+            let has_images = level.rows.iter().any(|row| row.image.is_some());
+            level.sort = match level.sort {
+                Sort::Size if has_images => Sort::Exclusive,
+                Sort::Exclusive => Sort::Frees,
+                Sort::Frees => Sort::Age,
+                _ => Sort::Size,
+            };
+        });
+    }
+
+    fn of_image(&mut self, job: impl FnOnce(String) -> Job) -> Option<Job> {
+        let image = self.selected_image();
+        if image.is_none() {
+            self.message = "This is for images only.".into();
+        }
+        let facts = self.facts.as_ref()?;
+        Some(job(facts.usage.result.scan.inventory[image?].id.to_string()))
+    }
+
+    fn ask(&mut self) {
+        self.message = match (&self.read_only, self.in_marked) {
+            (Some(why), _) => format!("Nothing can be deleted here: {why}."),
+            (None, false) => "Deletions begin in the marked pane: Tab opens it.".into(),
+            (None, true) => {
+                self.typing = Some(Typing::Answer(String::new()));
+                String::new()
+            }
+        };
+    }
+
+    fn help(&self) -> Page {
+        let same = match self.level().map(|level| &level.place) {
+            _ if self.in_marked => "layersweep rm --file LIST --dry-run",
+            Some(Place::Images(..)) => "layersweep images",
+            Some(Place::Image(_)) => "layersweep explain IMAGE",
+            Some(Place::Layer(_)) => "layersweep explain LAYER",
+            Some(Place::Forest(..)) => "layersweep layers --tree",
+            Some(Place::Leaks(_)) => "layersweep sweep",
+            Some(Place::Directory(_)) => "layersweep explain PATH",
+            _ => "layersweep usage",
+        };
+        let lines =
+            HELP.lines().map(str::to_owned).chain([String::new(), format!("The same in plain text: {same}")]);
+        Page { title: "Keys".into(), lines: lines.collect(), scroll: 0 }
+    }
+}
+
+const HELP: &str = "\
+j k, arrows    down, up            g G, Home End   first, last row
+Enter, l       into the row        h, Esc          back
+Space          mark the image      a               mark all shown, or none
+s              sort by size, exclusive, frees, age
+n              sort by name        /               show only rows with this text
+i              explain the image   w               its wasted bytes
+Tab            the marked images   E               write them to a list for rm --file
+D              in the marked pane: delete them, after a typed yes
+r              scan again          q               quit
+
+SIZE of an image is its fair share: shared layers are divided among their users.
+EXCLUSIVE is what it alone has, FREES what its deletion alone frees. The line at the
+bottom says what all marked images free together.";
+
+fn key(facts: &Facts, image: ImageIx) -> (String, String) {
+    let document = &facts.images[image.get()];
+    (document.store.clone(), document.id.clone())
+}

@@ -1,0 +1,78 @@
+//! Entries of one directory, each with everything below it.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use crate::disk::Progress;
+use crate::model::space::BytesAndInodes;
+use crate::sys::quiet::{self, FileKind, Step};
+use crate::sys::sysroot::Sysroot;
+
+/// Entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SizedEntry {
+    pub name: OsString,
+    pub is_directory: bool,
+    /// Allocated bytes and inodes of the entry and everything below it on the same filesystem. Hard links count once,
+    /// with the first entry that has one.
+    pub size: BytesAndInodes,
+}
+
+/// Measures the entries of a directory, which is named as the node itself names it. Mounts are not entered, and entries
+/// that cannot be read count nothing.
+///
+/// # Errors
+/// If the directory cannot be opened without following a symlink.
+pub fn entries(sysroot: &Sysroot, directory: &Path, progress: &Progress) -> io::Result<Vec<SizedEntry>> {
+    // Opened with care: a user may have replaced a directory on the path by a symlink into a mount of his own.
+    let opened = sysroot.open(directory)?.directory()?;
+    let mut found: HashMap<OsString, SizedEntry> = HashMap::new();
+    let mut links = HashSet::new();
+    quiet::walk_below(&opened, &|_| false, &mut |step| {
+        let (path, bytes, is_directory) = match step {
+            Step::Directory(path, bytes) => (path, bytes, true),
+            Step::Entry(_, facts, _) if facts.links > 1 && !links.insert(facts.identity()) => return,
+            Step::Entry(path, facts, bytes) => (path, bytes, facts.kind == FileKind::Directory),
+            Step::End => return,
+        };
+        progress.inodes.fetch_add(1, Ordering::Relaxed);
+        progress.bytes.fetch_add(bytes, Ordering::Relaxed);
+        // The directory itself is no entry of it.
+        let Some(first) = path.iter().next() else { return };
+        let entry = found.entry(first.to_owned()).or_insert_with(|| SizedEntry {
+            name: first.to_owned(),
+            is_directory: is_directory || path.iter().nth(1).is_some(),
+            size: BytesAndInodes::default(),
+        });
+        entry.size.bytes = entry.size.bytes.saturating_add(bytes);
+        entry.size.inodes = entry.size.inodes.saturating_add(1);
+    });
+    Ok(found.into_values().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_count_with_one_entry() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        std::fs::write(dir.path().join("a/b/one"), vec![1; 3 << 20]).unwrap();
+        std::fs::write(dir.path().join("two"), vec![1; 1 << 20]).unwrap();
+        std::fs::create_dir(dir.path().join("c")).unwrap();
+        std::fs::hard_link(dir.path().join("two"), dir.path().join("c/two")).unwrap();
+        let found = entries(&Sysroot::live(), dir.path(), &Progress::default()).unwrap();
+        let named = |name: &str| found.iter().find(|entry| entry.name == name).unwrap();
+        assert_eq!(found.len(), 3);
+        assert!(named("a").is_directory && named("a").size.bytes >= 3 << 20);
+        assert_eq!(named("a").size.inodes, 3);
+        assert!(!named("two").is_directory);
+        let both = named("two").size.bytes + named("c").size.bytes;
+        assert!((1 << 20..2 << 20).contains(&both), "{both}");
+        assert!(entries(&Sysroot::live(), &dir.path().join("none"), &Progress::default()).is_err());
+    }
+}

@@ -1,0 +1,215 @@
+//! The full-screen view on a pseudo-terminal, over real stores.
+
+#![allow(clippy::unwrap_used)] // a test fails by panicking
+
+use std::path::Path;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::support;
+use support::archive::{ImageSpec, LayerSpec};
+use support::containerd_node::{ContainerdNode, image};
+use support::loopfs::{Fs, LoopFs, MIB};
+use support::pty::Terminal;
+use support::store::{self, Store};
+
+/// Images of which three share a layer of 9 MiB, and one has a container.
+fn shop() -> Vec<ImageSpec> {
+    let images = [("base", vec![9]), ("one", vec![9, 5]), ("two", vec![9, 6]), ("used", vec![3])];
+    let images = images.map(|(name, sizes)| ImageSpec {
+        names: vec![format!("reg.example/explore/{name}:1")],
+        layers: sizes
+            .into_iter()
+            .map(|mebibytes| LayerSpec {
+                plain: vec![mebibytes * MIB],
+                younger: support::slot(),
+                ..LayerSpec::new(&format!("explore-{mebibytes}"))
+            })
+            .collect(),
+        label: name.into(),
+    });
+    images.into()
+}
+
+fn shop_in(root: &Path) -> Store {
+    let store = Store::of(root, "overlay", &shop());
+    store.podman(["create", "--name", "keeper", "--network", "none", "reg.example/explore/used:1", "/x"]);
+    store
+}
+
+/// Returns the flags for a store, with an own state directory and images of any age.
+fn flags(store: &Store, state: &Path) -> Vec<String> {
+    let config = state.join("layersweep.toml");
+    std::fs::write(&config, "[images]\nmin_age = \"0s\"\n").unwrap();
+    [
+        "explore",
+        "--graphroot",
+        store.root().to_str().unwrap(),
+        "--runroot",
+        store.runroot().to_str().unwrap(),
+        "--state-dir",
+        state.to_str().unwrap(),
+        "--config",
+        config.to_str().unwrap(),
+    ]
+    .map(str::to_owned)
+    .into()
+}
+
+fn start(flags: &[String]) -> Terminal {
+    Terminal::start(&flags.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Returns the MiB of the line about the marked images.
+fn said(screen: &str) -> f64 {
+    let said = regex::Regex::new(r"marked free ([0-9.]+) MiB").unwrap();
+    said.captures(screen).expect("a sum")[1].parse().unwrap()
+}
+
+#[test]
+fn marked_images_free_what_is_said() {
+    if !store::require_tools() || !Fs::Ext4.require() || !Fs::Xfs.require() {
+        return;
+    }
+    for fs in [Fs::Ext4, Fs::Xfs] {
+        let disk = LoopFs::new(fs, 400 * MIB);
+        let store = shop_in(&disk.path().join("storage"));
+        let state = tempfile::tempdir().unwrap();
+        let flags = flags(&store, state.path());
+        // A first deletion would make the reserve file.
+        let scan = ["scan", "-q", "--reserve"].into_iter().chain(flags[1..].iter().map(String::as_str));
+        support::program::layersweep(scan).expect_code(0);
+        let mut terminal = start(&flags);
+        terminal.shows("All images");
+        terminal.keys("/all images\r\r");
+        terminal.shows("explore/two:1");
+        terminal.keys("a");
+        let screen = terminal.until("the sum", |text| text.contains("4 images marked"));
+        assert!(screen.contains("1 stays: reg.example/explore/used:1: in use by keeper"), "{screen}");
+        // Three images with a layer in common: their own sums say something else.
+        assert!((said(&screen) - 20.0).abs() < 0.5, "{screen}");
+        let before = disk.used_bytes();
+        terminal.keys("\tDyes\r");
+        terminal.shows("Enter goes back");
+        assert!(!terminal.text().contains("marked images"), "the usual screen");
+        let freed = before - disk.used_bytes();
+        #[allow(clippy::cast_precision_loss)] // a size for people
+        let freed = freed as f64 / MIB as f64;
+        assert!((freed - said(&screen)).abs() < 0.3, "{freed} MiB freed\n{screen}");
+        terminal.keys("\r");
+        terminal.shows("1 image marked");
+        assert_eq!(store.images().len(), 1);
+        terminal.keys("q");
+        assert!(terminal.wait().success());
+        terminal.until("the usual screen", |_| terminal.is_as_before());
+    }
+}
+
+#[test]
+fn marked_images_of_containerd_are_deleted() {
+    let images = [image(&["one"], "one", 4), image(&["two"], "two", 5)];
+    let Some(node) = ContainerdNode::new(Fs::Xfs, 400 * MIB, &images) else { return };
+    let state = tempfile::tempdir().unwrap();
+    let config = state.path().join("layersweep.toml");
+    std::fs::write(&config, "[images]\nmin_age = \"0s\"\n").unwrap();
+    let (root, socket) = (node.rig.places().root, format!("unix://{}", node.rig.socket().display()));
+    let mut terminal = Terminal::start(&[
+        "explore",
+        "--containerd-root",
+        root.to_str().unwrap(),
+        "--cri-endpoint",
+        &socket,
+        "--state-dir",
+        state.path().to_str().unwrap(),
+        "--config",
+        config.to_str().unwrap(),
+    ]);
+    terminal.shows("All images");
+    terminal.keys("/all images\r\r/one\r ");
+    let screen = terminal.shows("1 image marked");
+    let before = node.loopfs.used_bytes();
+    terminal.keys("\tDyes\r");
+    terminal.shows("Enter goes back");
+    #[allow(clippy::cast_precision_loss)] // a size for people
+    let freed = (before - node.loopfs.used_bytes()) as f64 / MIB as f64;
+    assert!((freed - said(&screen)).abs() < 0.4, "{freed} MiB freed\n{screen}");
+}
+
+#[test]
+fn terminal_is_given_back_after_any_end() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = shop_in(&dir.path().join("storage"));
+    let state = tempfile::tempdir().unwrap();
+    for signal in [Signal::SIGTERM, Signal::SIGHUP] {
+        let mut terminal = start(&flags(&store, state.path()));
+        terminal.shows("All images");
+        kill(Pid::from_raw(terminal.program()), signal).unwrap();
+        assert_eq!(terminal.wait().code(), Some(1), "{signal}");
+        terminal.until("the usual screen", |_| terminal.is_as_before());
+    }
+    let mut terminal = start(&flags(&store, state.path()));
+    terminal.shows("All images");
+    let program = Pid::from_raw(terminal.program());
+    terminal.keys("\u{1a}");
+    terminal.until("the usual screen", |_| terminal.is_as_before());
+    kill(program, Signal::SIGCONT).unwrap();
+    terminal.shows("All images");
+    terminal.resize(30, 120);
+    terminal.keys("?");
+    terminal.shows("The same in plain text: layersweep usage");
+    terminal.resize(24, 80);
+    terminal.keys("q");
+    terminal.shows("All images");
+    terminal.keys("q");
+    assert!(terminal.wait().success());
+    terminal.until("the usual screen", |_| terminal.is_as_before());
+}
+
+#[test]
+fn view_goes_down_to_files() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = shop_in(&dir.path().join("storage"));
+    let state = tempfile::tempdir().unwrap();
+    let mut args = flags(&store, state.path());
+    args.push("--read-only".into());
+    let mut terminal = start(&args);
+    terminal.shows("All layers");
+    terminal.keys("/all layers\r\r");
+    terminal.shows("held by 3");
+    // Fair share, then the others: the order changes with each key.
+    terminal.keys("\r");
+    terminal.shows("2 layers on it");
+    terminal.keys("/files\r\r");
+    terminal.shows("diff/");
+    terminal.keys("\r");
+    terminal.shows("9.0 MiB");
+    terminal.keys("hhhh");
+    terminal.shows("All layers");
+    terminal.keys("\u{1b}");
+    terminal.until("every row", |text| !text.contains("only"));
+    terminal.keys("/all images\r\r");
+    terminal.shows("by size");
+    terminal.keys("ss");
+    terminal.shows("by frees");
+    terminal.keys("n");
+    terminal.shows("by name");
+    terminal.keys(" \tD");
+    terminal.shows("Nothing can be deleted here: --read-only.");
+    terminal.keys("\t/one\ri");
+    terminal.shows("explain ");
+    terminal.keys("qq");
+    assert!(terminal.wait().success());
+}
+
+#[test]
+fn view_needs_a_terminal() {
+    let run = support::program::layersweep(["explore"]).expect_code(2);
+    assert!(run.stderr.contains("explore needs a terminal"), "{}", run.stderr);
+}
