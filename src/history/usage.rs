@@ -22,6 +22,7 @@ const MAX_PER_MINUTE: i64 = 8;
 const KEEP_SINGLE: SignedDuration = SignedDuration::from_hours(7 * 24);
 const KEEP_DAYS: SignedDuration = SignedDuration::from_hours(731 * 24);
 
+/// A filesystem with a series.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KnownFilesystem {

@@ -124,14 +124,17 @@ impl ScanRequest {
     }
 }
 
+/// Effort of a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "EffortDoc"))]
 pub struct Effort {
     /// Duration, to the millisecond.
     pub seconds: f64,
+    /// Inodes examined.
     pub inodes: u64,
     /// Layers whose size came from an earlier scan.
     pub cached_layers: usize,
+    /// Layers measured on the disk.
     pub measured_layers: usize,
 }
 

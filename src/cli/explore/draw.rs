@@ -7,8 +7,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use unicode_width::UnicodeWidthStr;
 
-use super::rows::{Facts, Place, Row};
-use super::state::{Level, Page, Typing, View};
+use super::rows::{Explored, Place, PlaceRow};
+use super::state::{EnteredPlace, ExploreView, TextPage, Typing};
 use crate::model::ImageIx;
 use crate::model::text::display::count;
 use crate::report::text::{bytes, shorten};
@@ -36,7 +36,7 @@ impl Look {
 }
 
 /// Draws the view. `waiting`: what is being done.
-pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, look: Look, waiting: Option<&str>) {
+pub(super) fn draw(frame: &mut Frame<'_>, view: &mut ExploreView, look: Look, waiting: Option<&str>) {
     let areas = [Constraint::Length(2), Constraint::Min(1), Constraint::Length(3)];
     let [head, body, foot] = Layout::vertical(areas).areas(frame.area());
     view.height = usize::from(body.height).saturating_sub(1).max(1);
@@ -53,7 +53,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View, look: Look, waiting: 
     frame.render_widget(Paragraph::new(footer(view, look, usize::from(foot.width), waiting)), foot);
 }
 
-fn header(view: &View, look: Look, width: usize) -> Vec<Line<'static>> {
+fn header(view: &ExploreView, look: Look, width: usize) -> Vec<Line<'static>> {
     let between = if look.unicode { " › " } else { " > " };
     let Some(facts) = &view.facts else { return vec![Line::from("layersweep explore")] };
     let titles: Vec<_> = view.levels.iter().map(|level| facts.title(&level.place)).collect();
@@ -85,7 +85,13 @@ fn first(selected: usize, height: usize) -> usize {
     selected.saturating_sub(height.saturating_sub(1))
 }
 
-fn of_level(level: &Level, view: &View, facts: &Facts, look: Look, area: Rect) -> Vec<Line<'static>> {
+fn of_level(
+    level: &EnteredPlace,
+    view: &ExploreView,
+    facts: &Explored,
+    look: Look,
+    area: Rect,
+) -> Vec<Line<'static>> {
     let has_images = level.rows.iter().any(|row| row.image.is_some());
     let whole =
         level.rows.iter().filter(|row| !row.overlaps).fold(0, |sum: u64, row| sum.saturating_add(row.bytes));
@@ -104,7 +110,7 @@ fn of_level(level: &Level, view: &View, facts: &Facts, look: Look, area: Rect) -
     lines
 }
 
-fn headline(has_images: bool, level: &Level, width: usize) -> Line<'static> {
+fn headline(has_images: bool, level: &EnteredPlace, width: usize) -> Line<'static> {
     let sizes = if has_images {
         format!("{:>SIZE$} {:>SIZE$} {:>SIZE$}  ", "SIZE", "EXCLUSIVE", "FREES")
     } else {
@@ -124,8 +130,8 @@ fn headline(has_images: bool, level: &Level, width: usize) -> Line<'static> {
 }
 
 fn of_row(
-    row: &Row,
-    (facts, whole): (&Facts, u64),
+    row: &PlaceRow,
+    (facts, whole): (&Explored, u64),
     has_images: bool,
     is_marked: bool,
     look: Look,
@@ -160,7 +166,7 @@ fn of_row(
     ])
 }
 
-fn bar(row: &Row, whole: u64, look: Look) -> String {
+fn bar(row: &PlaceRow, whole: u64, look: Look) -> String {
     if row.overlaps || whole == 0 {
         return " ".repeat(BAR);
     }
@@ -170,7 +176,7 @@ fn bar(row: &Row, whole: u64, look: Look) -> String {
     format!("{}{}", full.repeat(filled), empty.repeat(BAR - filled))
 }
 
-fn of_marked(view: &View, facts: &Facts, look: Look, area: Rect) -> Vec<Line<'static>> {
+fn of_marked(view: &ExploreView, facts: &Explored, look: Look, area: Rect) -> Vec<Line<'static>> {
     let width = usize::from(area.width);
     let start = first(view.marked_selected, view.height);
     let head = format!("  {:>SIZE$}  IMAGE", "FREES");
@@ -182,7 +188,7 @@ fn of_marked(view: &View, facts: &Facts, look: Look, area: Rect) -> Vec<Line<'st
     lines
 }
 
-fn marked_line(facts: &Facts, image_ix: ImageIx, look: Look, width: usize) -> String {
+fn marked_line(facts: &Explored, image_ix: ImageIx, look: Look, width: usize) -> String {
     let name = facts.title(&Place::Image(image_ix));
     let (frees, why) = match facts.kept(image_ix) {
         Some(why) => ("stays".to_owned(), format!(": {why}")),
@@ -194,12 +200,12 @@ fn marked_line(facts: &Facts, image_ix: ImageIx, look: Look, width: usize) -> St
     format!("* {frees:>SIZE$}  {}", look.cut(&format!("{name}{why}"), room))
 }
 
-fn of_page(page: &Page, area: Rect) -> Vec<Line<'static>> {
+fn of_page(page: &TextPage, area: Rect) -> Vec<Line<'static>> {
     let lines = page.lines.iter().skip(page.scroll).take(usize::from(area.height));
     lines.map(|line| Line::from(line.clone())).collect()
 }
 
-fn footer(view: &View, look: Look, width: usize, waiting: Option<&str>) -> Vec<Line<'static>> {
+fn footer(view: &ExploreView, look: Look, width: usize, waiting: Option<&str>) -> Vec<Line<'static>> {
     let last = match (&view.typing, waiting) {
         (Some(Typing::Answer(answer)), _) => {
             let images = count(view.marked.len(), "image", "images");
@@ -228,7 +234,7 @@ fn footer(view: &View, look: Look, width: usize, waiting: Option<&str>) -> Vec<L
     ]
 }
 
-fn marked_lines(view: &View) -> [String; 2] {
+fn marked_lines(view: &ExploreView) -> [String; 2] {
     let Some(facts) = view.facts.as_ref().filter(|_| !view.marked.is_empty()) else {
         return ["No image is marked.".into(), String::new()];
     };

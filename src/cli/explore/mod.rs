@@ -45,8 +45,8 @@ use crate::stores::other_usage;
 use crate::sys::stop::is_requested;
 
 use draw::Look;
-use rows::{Facts, Row, rows_of_directory};
-use state::{Job, Page, View};
+use rows::{Explored, PlaceRow, rows_of_directory};
+use state::{ExploreView, Job, TextPage};
 
 /// Time between two looks at what changed beside keys.
 const TICK: Duration = Duration::from_millis(100);
@@ -60,27 +60,27 @@ pub(super) fn run(global: &Global, config: &Config, args: &ExploreArgs) -> Resul
         );
     }
     stop::listen()?;
-    let mut session = Session::new(global, config, args)?;
+    let mut session = ExploreSession::new(global, config, args)?;
     let done = session.turn();
     session.leave();
     done
 }
 
 #[derive(Debug)]
-enum Answer {
-    Scanned(Result<Box<Facts>, Error>),
-    Directory(PathBuf, Result<Vec<Row>, String>),
-    Page(Result<Page, Error>),
+enum JobDone {
+    Scanned(Result<Box<Explored>, Error>),
+    Directory(PathBuf, Result<Vec<PlaceRow>, String>),
+    Text(Result<TextPage, Error>),
 }
 
 #[derive(Debug)]
-struct Session<'a> {
+struct ExploreSession<'a> {
     global: &'a Global,
     config: &'a Config,
-    view: View,
+    view: ExploreView,
     terminal: DefaultTerminal,
     look: Look,
-    answers: (Sender<Answer>, Receiver<Answer>),
+    answers: (Sender<JobDone>, Receiver<JobDone>),
     /// Number of answers that have not come.
     open: usize,
     observer: Silent,
@@ -117,7 +117,7 @@ impl Silent {
     }
 }
 
-impl<'a> Session<'a> {
+impl<'a> ExploreSession<'a> {
     fn new(global: &'a Global, config: &'a Config, args: &ExploreArgs) -> Result<Self, Error> {
         let suspends = Arc::default();
         flag::register(SIGTSTP, Arc::clone(&suspends)).map_err(Error::output)?;
@@ -126,7 +126,7 @@ impl<'a> Session<'a> {
         Ok(Self {
             global,
             config,
-            view: View::new(read_only(&global.request, args)),
+            view: ExploreView::new(read_only(&global.request, args)),
             terminal,
             look: Look { unicode: terminal::is_unicode(), colour },
             answers: channel(),
@@ -194,16 +194,16 @@ impl<'a> Session<'a> {
         });
     }
 
-    fn take(&mut self, answer: Answer) -> Result<(), Error> {
+    fn take(&mut self, answer: JobDone) -> Result<(), Error> {
         match answer {
-            Answer::Scanned(Ok(facts)) => self.view.set_facts(*facts),
+            JobDone::Scanned(Ok(facts)) => self.view.set_facts(*facts),
             // Without facts there is nothing to show.
-            Answer::Scanned(Err(error)) if self.view.facts.is_none() => return Err(error),
-            Answer::Scanned(Err(error)) | Answer::Page(Err(error)) => {
+            JobDone::Scanned(Err(error)) if self.view.facts.is_none() => return Err(error),
+            JobDone::Scanned(Err(error)) | JobDone::Text(Err(error)) => {
                 self.view.message = safe(&error.to_string())
             }
-            Answer::Directory(directory, rows) => self.view.set_directory(&directory, rows),
-            Answer::Page(Ok(page)) => self.view.page = Some(page),
+            JobDone::Directory(directory, rows) => self.view.set_directory(&directory, rows),
+            JobDone::Text(Ok(page)) => self.view.page = Some(page),
         }
         Ok(())
     }
@@ -285,9 +285,9 @@ fn read_only(request: &Request, args: &ExploreArgs) -> Option<String> {
     }
 }
 
-fn carry_out(job: Job, request: &Request, config: &Config, observer: &Silent) -> Option<Answer> {
+fn carry_out(job: Job, request: &Request, config: &Config, observer: &Silent) -> Option<JobDone> {
     Some(match job {
-        Job::Scan => Answer::Scanned(Facts::read(request, observer, config).map(Box::new)),
+        Job::Scan => JobDone::Scanned(Explored::read(request, observer, config).map(Box::new)),
         Job::Directory(directory) => {
             let progress = Arc::default();
             let _shown = observer.measuring(&progress);
@@ -295,18 +295,18 @@ fn carry_out(job: Job, request: &Request, config: &Config, observer: &Silent) ->
             let rows = entries.map(|entries| rows_of_directory(&directory, &entries));
             let failed = |error: std::io::Error| format!("{}: {error}", safe(&directory.to_string_lossy()));
             let rows = rows.map_err(failed);
-            Answer::Directory(directory, rows)
+            JobDone::Directory(directory, rows)
         }
         Job::Explain(image) => {
             let explained = explain::explain(request, observer, config, &image);
-            Answer::Page(explained.map(|explained| {
+            JobDone::Text(explained.map(|explained| {
                 let document = json::explanation(&explained);
                 page(format!("explain {image}"), &text::explain(&document, &terminal::screen(), true))
             }))
         }
         Job::Waste(image) => {
             let wasted = waste::waste(request, observer, Some(&image), Some(LISTED));
-            Answer::Page(wasted.map(|wasted| {
+            JobDone::Text(wasted.map(|wasted| {
                 page(
                     format!("waste {image} --files"),
                     &text::waste(&json::waste(&wasted), &terminal::screen()),
@@ -317,10 +317,10 @@ fn carry_out(job: Job, request: &Request, config: &Config, observer: &Silent) ->
     })
 }
 
-fn page(title: String, text: &str) -> Page {
+fn page(title: String, text: &str) -> TextPage {
     let shown = output::shown(text);
     let text = strip_str(&shown).to_string();
     let text = terminal::width(stdout()).map_or(text.clone(), |width| wrap_lines(&text, width));
     let lines = text.lines().map(str::to_owned).collect();
-    Page { title, lines, scroll: 0 }
+    TextPage { title, lines, scroll: 0 }
 }

@@ -35,7 +35,7 @@ pub(super) enum Place {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Row {
+pub(super) struct PlaceRow {
     /// Free of control characters.
     pub(super) name: String,
     /// What the row has of the place's sum; of an image, its fair share.
@@ -47,7 +47,7 @@ pub(super) struct Row {
     pub(super) overlaps: bool,
 }
 
-impl Row {
+impl PlaceRow {
     fn new(name: impl AsRef<str>, bytes: u64) -> Self {
         let name = safe(name.as_ref());
         Self { name, bytes, note: String::new(), into: None, image: None, overlaps: false }
@@ -55,7 +55,7 @@ impl Row {
 }
 
 #[derive(Debug)]
-pub(super) struct Facts {
+pub(super) struct Explored {
     pub(super) usage: Usage,
     pub(super) document: UsageDoc,
     pub(super) images: Vec<ImageDoc>,
@@ -63,14 +63,14 @@ pub(super) struct Facts {
 
 /// What the deletion of a set of images frees on a filesystem.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Freed {
+pub(super) struct FreedTogether {
     pub(super) mount: String,
     pub(super) bytes: u64,
     /// Percentage used now and afterwards.
     pub(super) percents: Option<(f64, f64)>,
 }
 
-impl Facts {
+impl Explored {
     pub(super) fn read(request: &Request, observer: &dyn Observer, config: &Config) -> Result<Self, Error> {
         let usage = usage::usage(request, observer, config, None)?;
         let document = json::usage(&usage);
@@ -79,7 +79,7 @@ impl Facts {
     }
 
     /// Returns the rows of a place whose data is here, the largest first. Those of directories are read from the disk.
-    pub(super) fn rows(&self, place: &Place) -> Vec<Row> {
+    pub(super) fn rows(&self, place: &Place) -> Vec<PlaceRow> {
         match place {
             Place::Filesystems => self.filesystems(),
             Place::Filesystem(ix) => self.filesystem(*ix),
@@ -116,48 +116,48 @@ impl Facts {
         }
     }
 
-    fn filesystems(&self) -> Vec<Row> {
+    fn filesystems(&self) -> Vec<PlaceRow> {
         let filesystems = self.document.filesystems.iter().enumerate();
         let rows = filesystems.map(|(ix, filled)| {
             let facts = &filled.filesystem;
             let percent = facts.used_percent.map_or_else(String::new, |percent| format!("{percent:.1}% of "));
-            Row {
+            PlaceRow {
                 note: format!("{percent}{}", bytes(facts.capacity_bytes)),
                 into: Some(Place::Filesystem(ix.into())),
                 overlaps: true,
-                ..Row::new(&facts.mount, facts.used_bytes)
+                ..PlaceRow::new(&facts.mount, facts.used_bytes)
             }
         });
         rows.collect()
     }
 
-    fn filesystem(&self, ix: FilesystemIx) -> Vec<Row> {
+    fn filesystem(&self, ix: FilesystemIx) -> Vec<PlaceRow> {
         let scan = &self.usage.result.scan;
         let rows = self.document.filesystems[ix.get()].rows.iter().filter(|row| row.bytes > 0);
-        let parts = rows.map(|row| Row {
+        let parts = rows.map(|row| PlaceRow {
             note: row.count.map(|count| count.to_string()).unwrap_or_default(),
             into: into_row(ix, row),
-            ..Row::new(label(row), row.bytes)
+            ..PlaceRow::new(label(row), row.bytes)
         });
         let stores = scan.inventory.stores.iter().enumerate().filter(|(_, store)| store.filesystem == ix);
         let whole = stores.flat_map(|(store_ix, store)| {
             let total = refs::breakdown(&scan.inventory, &scan.refs, store_ix.into()).total().bytes;
-            let layers = Row {
+            let layers = PlaceRow {
                 note: "overlaps".into(),
                 into: Some(Place::Forest(store_ix.into(), None)),
                 overlaps: true,
-                ..Row::new(format!("All layers of {}", store.root.display()), total)
+                ..PlaceRow::new(format!("All layers of {}", store.root.display()), total)
             };
-            let images = Row {
+            let images = PlaceRow {
                 into: Some(Place::Images(ix, None)),
-                ..Row { name: "All images".into(), ..layers.clone() }
+                ..PlaceRow { name: "All images".into(), ..layers.clone() }
             };
             if store_ix == 0 { vec![images, layers] } else { vec![layers] }
         });
         parts.chain(whole).collect()
     }
 
-    fn images_on(&self, ix: FilesystemIx, kind: Option<LineKind>) -> Vec<Row> {
+    fn images_on(&self, ix: FilesystemIx, kind: Option<LineKind>) -> Vec<PlaceRow> {
         let scan = &self.usage.result.scan;
         let images = (0..self.images.len()).map(ImageIx::from).filter(|image| {
             let root = Root::Image(*image);
@@ -168,14 +168,14 @@ impl Facts {
         images.map(|image| self.image_row(image)).collect()
     }
 
-    fn image_row(&self, image_ix: ImageIx) -> Row {
+    fn image_row(&self, image_ix: ImageIx) -> PlaceRow {
         let document = &self.images[image_ix.get()];
         let name = document.names.first().map_or("<none>", String::as_str);
-        Row {
+        PlaceRow {
             note: self.kept(image_ix).unwrap_or_else(|| self.idle(document)),
             into: Some(Place::Image(image_ix)),
             image: Some(image_ix),
-            ..Row::new(name, document.fair_bytes)
+            ..PlaceRow::new(name, document.fair_bytes)
         }
     }
 
@@ -203,7 +203,7 @@ impl Facts {
         Some(safe(&why.unwrap_or_else(|| "in a store that layersweep does not edit".into())))
     }
 
-    fn containers(&self, ix: FilesystemIx, kind: LineKind) -> Vec<Row> {
+    fn containers(&self, ix: FilesystemIx, kind: LineKind) -> Vec<PlaceRow> {
         let inventory = &self.usage.result.scan.inventory;
         let containers = inventory.containers.iter().filter(|container| {
             LineKind::of_container(container.state) == kind && inventory[container.store].filesystem == ix
@@ -211,27 +211,27 @@ impl Facts {
         let rows = containers.map(|container| {
             let layer = container.holds.iter().copied().find(|node| inventory[*node].layer.is_some());
             let image = container.image.map(|image| inventory[image].title());
-            Row {
+            PlaceRow {
                 note: safe(image.unwrap_or("without an image")),
                 into: layer.or(container.holds.first().copied()).map(Place::Layer),
-                ..Row::new(&container.name, Refs::held_bytes(inventory, &container.holds))
+                ..PlaceRow::new(&container.name, Refs::held_bytes(inventory, &container.holds))
             }
         });
         rows.collect()
     }
 
-    fn leaks(&self, ix: FilesystemIx) -> Vec<Row> {
+    fn leaks(&self, ix: FilesystemIx) -> Vec<PlaceRow> {
         let scan = &self.usage.result.scan;
         let leaks = scan.inventory.leaks.iter().filter(|leak| scan.inventory[leak.store].filesystem == ix);
-        let rows = leaks.map(|leak| Row {
+        let rows = leaks.map(|leak| PlaceRow {
             note: safe(&scan.sysroot.shown(&leak.path)),
             into: Some(Place::Directory(scan.sysroot.shown(&leak.path).into())),
-            ..Row::new(leak.title(), Refs::held_bytes(&scan.inventory, &leak.holds))
+            ..PlaceRow::new(leak.title(), Refs::held_bytes(&scan.inventory, &leak.holds))
         });
         rows.collect()
     }
 
-    fn forest(&self, store: StoreIx, parent: Option<NodeIx>) -> Vec<Row> {
+    fn forest(&self, store: StoreIx, parent: Option<NodeIx>) -> Vec<PlaceRow> {
         let scan = &self.usage.result.scan;
         let layers = scan.refs.nodes_of(store).iter().copied().filter(|node| {
             let facts = &scan.inventory[*node];
@@ -241,20 +241,20 @@ impl Facts {
         layers.map(|node| self.layer_row(node)).collect()
     }
 
-    fn layer_row(&self, node: NodeIx) -> Row {
+    fn layer_row(&self, node: NodeIx) -> PlaceRow {
         let scan = &self.usage.result.scan;
         let holders = scan.refs.refcount(node) as usize;
-        Row {
+        PlaceRow {
             note: if holders == 0 { "held by nothing".into() } else { format!("held by {holders}") },
             into: Some(Place::Layer(node)),
-            ..Row::new(
+            ..PlaceRow::new(
                 format!("{} {}", scan.inventory[node].kind.of_layer(), short_id(&scan.inventory[node].id)),
                 Refs::alone(&scan.inventory, node).bytes,
             )
         }
     }
 
-    fn layers_of(&self, image: ImageIx) -> Vec<Row> {
+    fn layers_of(&self, image: ImageIx) -> Vec<PlaceRow> {
         let scan = &self.usage.result.scan;
         let nodes = scan.refs.reach(Root::Image(image)).iter().copied();
         let layers = nodes.filter(|node| scan.inventory[*node].kind.is_layer());
@@ -262,43 +262,43 @@ impl Facts {
     }
 
     /// Returns the files of a layer, the layers on it, and everything that holds it.
-    fn holders(&self, node: NodeIx) -> Vec<Row> {
+    fn holders(&self, node: NodeIx) -> Vec<PlaceRow> {
         let scan = &self.usage.result.scan;
         let facts = &scan.inventory[node];
-        let files = Row {
+        let files = PlaceRow {
             note: safe(&scan.sysroot.shown(&facts.path)),
             into: Some(Place::Directory(scan.sysroot.shown(&facts.path).into())),
-            ..Row::new("its files", Refs::alone(&scan.inventory, node).bytes)
+            ..PlaceRow::new("its files", Refs::alone(&scan.inventory, node).bytes)
         };
         let upper = self.forest(facts.store, Some(node));
-        let above = (!upper.is_empty()).then(|| Row {
+        let above = (!upper.is_empty()).then(|| PlaceRow {
             into: Some(Place::Forest(facts.store, Some(node))),
             overlaps: true,
-            ..Row::new(
+            ..PlaceRow::new(
                 count(upper.len(), "layer on it", "layers on it"),
                 upper.iter().fold(0, |sum: u64, row| sum.saturating_add(row.bytes)),
             )
         });
         let holders = scan.refs.reached_by(node).map(|root| match root {
-            Root::Image(image) => Row { overlaps: true, ..self.image_row(image) },
+            Root::Image(image) => PlaceRow { overlaps: true, ..self.image_row(image) },
             Root::Container(container) => self.container_holder(container),
-            Root::Leak(leak) => Row { overlaps: true, ..Row::new(scan.inventory[leak].title(), 0) },
+            Root::Leak(leak) => PlaceRow { overlaps: true, ..PlaceRow::new(scan.inventory[leak].title(), 0) },
         });
         [files].into_iter().chain(above).chain(holders).collect()
     }
 
-    fn container_holder(&self, container_ix: ContainerIx) -> Row {
+    fn container_holder(&self, container_ix: ContainerIx) -> PlaceRow {
         let inventory = &self.usage.result.scan.inventory;
         let container = &inventory[container_ix];
-        Row {
+        PlaceRow {
             note: format!("container, {}", container.state),
             overlaps: true,
-            ..Row::new(&container.name, Refs::held_bytes(inventory, &container.holds))
+            ..PlaceRow::new(&container.name, Refs::held_bytes(inventory, &container.holds))
         }
     }
 
     /// Returns what deleting those images of a set that can be deleted frees together, by filesystem.
-    pub(super) fn freed(&self, images: impl Iterator<Item = ImageIx>) -> Vec<Freed> {
+    pub(super) fn freed(&self, images: impl Iterator<Item = ImageIx>) -> Vec<FreedTogether> {
         let scan = &self.usage.result.scan;
         let roots = images.map(Root::Image);
         let roots: Vec<_> = roots.filter(|root| is_deletable(&scan.inventory, &scan.refs, *root)).collect();
@@ -312,7 +312,7 @@ impl Facts {
             #[allow(clippy::cast_precision_loss)] // a percentage
             let less = bytes as f64 * 100.0 / facts.capacity_bytes.max(1) as f64;
             let percents = facts.used_percent.map(|percent| (percent, (percent - less).max(0.0)));
-            Freed { mount: safe(&facts.mount), bytes, percents }
+            FreedTogether { mount: safe(&facts.mount), bytes, percents }
         });
         freed.filter(|freed| freed.bytes > 0).collect()
     }
@@ -324,17 +324,17 @@ impl Facts {
     }
 }
 
-pub(super) fn rows_of_directory(directory: &std::path::Path, entries: &[SizedEntry]) -> Vec<Row> {
+pub(super) fn rows_of_directory(directory: &std::path::Path, entries: &[SizedEntry]) -> Vec<PlaceRow> {
     let rows = entries.iter().map(|entry| {
         let mark = if entry.is_directory { "/" } else { "" };
-        Row {
+        PlaceRow {
             note: if entry.is_directory {
                 count(usize::try_from(entry.size.inodes).unwrap_or(usize::MAX), "inode", "inodes")
             } else {
                 String::new()
             },
             into: entry.is_directory.then(|| Place::Directory(directory.join(&entry.name))),
-            ..Row::new(format!("{}{mark}", entry.name.to_string_lossy()), entry.size.bytes)
+            ..PlaceRow::new(format!("{}{mark}", entry.name.to_string_lossy()), entry.size.bytes)
         }
     });
     rows.collect()

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::rows::{Facts, Freed, Place, Row};
+use super::rows::{Explored, FreedTogether, Place, PlaceRow};
 use crate::model::{FilesystemIx, ImageIx};
 
 /// Work that the view asks for; the answer comes later.
@@ -45,9 +45,9 @@ impl Sort {
 }
 
 #[derive(Debug)]
-pub(super) struct Level {
+pub(super) struct EnteredPlace {
     pub(super) place: Place,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<PlaceRow>,
     /// Positions of the rows that the filter leaves, in the order shown.
     pub(super) shown: Vec<usize>,
     pub(super) selected: usize,
@@ -58,7 +58,7 @@ pub(super) struct Level {
 
 /// Text over the view, for example an explanation.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct TextPage {
     pub(super) title: String,
     pub(super) lines: Vec<String>,
     pub(super) scroll: usize,
@@ -73,17 +73,17 @@ pub(super) enum Typing {
 }
 
 #[derive(Debug)]
-pub(super) struct View {
-    pub(super) facts: Option<Facts>,
-    pub(super) levels: Vec<Level>,
+pub(super) struct ExploreView {
+    pub(super) facts: Option<Explored>,
+    pub(super) levels: Vec<EnteredPlace>,
     pub(super) marked: BTreeSet<ImageIx>,
     /// What those of them that can be deleted free.
-    pub(super) freed: Vec<Freed>,
+    pub(super) freed: Vec<FreedTogether>,
     pub(super) stays: Vec<(ImageIx, String)>,
     /// The marked images are shown instead of the innermost level.
     pub(super) in_marked: bool,
     pub(super) marked_selected: usize,
-    pub(super) page: Option<Page>,
+    pub(super) page: Option<TextPage>,
     pub(super) typing: Option<Typing>,
     pub(super) message: String,
     /// Reason for which nothing can be deleted from here.
@@ -91,7 +91,7 @@ pub(super) struct View {
     pub(super) height: usize,
 }
 
-impl View {
+impl ExploreView {
     pub(super) fn new(read_only: Option<String>) -> Self {
         Self {
             facts: None,
@@ -110,7 +110,7 @@ impl View {
     }
 
     /// Shows the result of a scan. Marks stay with images that still exist.
-    pub(super) fn set_facts(&mut self, facts: Facts) {
+    pub(super) fn set_facts(&mut self, facts: Explored) {
         let earlier: Vec<_> =
             self.facts.iter().flat_map(|old| self.marked.iter().map(|ix| key(old, *ix))).collect();
         let images = (0..facts.images.len()).map(ImageIx::from);
@@ -124,7 +124,7 @@ impl View {
         self.marks_changed();
     }
 
-    pub(super) fn level(&self) -> Option<&Level> {
+    pub(super) fn level(&self) -> Option<&EnteredPlace> {
         self.levels.last()
     }
 
@@ -135,16 +135,23 @@ impl View {
             _ => None,
         };
         let (filter, is_waiting) = (String::new(), job.is_some());
-        let mut level =
-            Level { place, rows, shown: Vec::new(), selected: 0, sort: Sort::Size, filter, is_waiting };
+        let mut level = EnteredPlace {
+            place,
+            rows,
+            shown: Vec::new(),
+            selected: 0,
+            sort: Sort::Size,
+            filter,
+            is_waiting,
+        };
         self.order(&mut level);
         self.levels.push(level);
         job
     }
 
     /// Shows the entries of a directory, if it is still the innermost level. Leaves it if it cannot be read.
-    pub(super) fn set_directory(&mut self, directory: &Path, rows: Result<Vec<Row>, String>) {
-        let is_shown = |level: &mut Level| level.place == Place::Directory(directory.to_path_buf());
+    pub(super) fn set_directory(&mut self, directory: &Path, rows: Result<Vec<PlaceRow>, String>) {
+        let is_shown = |level: &mut EnteredPlace| level.place == Place::Directory(directory.to_path_buf());
         let Some(mut level) = self.levels.pop_if(is_shown) else { return };
         match rows {
             Ok(rows) => {
@@ -157,7 +164,7 @@ impl View {
     }
 
     /// Filters and sorts the rows of a level; the selection stays with its row.
-    fn order(&self, level: &mut Level) {
+    fn order(&self, level: &mut EnteredPlace) {
         let selected = level.shown.get(level.selected).copied();
         let wanted = level.filter.to_lowercase();
         let rows = level.rows.iter().enumerate();
@@ -189,14 +196,14 @@ impl View {
         level.selected = stays.unwrap_or(0);
     }
 
-    fn reorder(&mut self, change: impl FnOnce(&mut Level)) {
+    fn reorder(&mut self, change: impl FnOnce(&mut EnteredPlace)) {
         let Some(mut level) = self.levels.pop() else { return };
         change(&mut level);
         self.order(&mut level);
         self.levels.push(level);
     }
 
-    pub(super) fn selected_row(&self) -> Option<&Row> {
+    pub(super) fn selected_row(&self) -> Option<&PlaceRow> {
         let level = self.level()?;
         level.rows.get(*level.shown.get(level.selected)?)
     }
@@ -431,7 +438,7 @@ impl View {
         };
     }
 
-    fn help(&self) -> Page {
+    fn help(&self) -> TextPage {
         let same = match self.level().map(|level| &level.place) {
             _ if self.in_marked => "layersweep rm --file LIST --dry-run",
             Some(Place::Images(..)) => "layersweep images",
@@ -444,7 +451,7 @@ impl View {
         };
         let lines =
             HELP.lines().map(str::to_owned).chain([String::new(), format!("The same in plain text: {same}")]);
-        Page { title: "Keys".into(), lines: lines.collect(), scroll: 0 }
+        TextPage { title: "Keys".into(), lines: lines.collect(), scroll: 0 }
     }
 }
 
@@ -463,7 +470,7 @@ SIZE of an image is its fair share: shared layers are divided among their users.
 EXCLUSIVE is what it alone has, FREES what its deletion alone frees. The line at the
 bottom says what all marked images free together.";
 
-fn key(facts: &Facts, image: ImageIx) -> (String, String) {
+fn key(facts: &Explored, image: ImageIx) -> (String, String) {
     let document = &facts.images[image.get()];
     (document.store.clone(), document.id.clone())
 }

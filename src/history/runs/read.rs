@@ -55,6 +55,7 @@ pub struct RunRow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "QuietDoc"))]
 pub struct Quiet {
+    /// Number of scans.
     pub scans: u64,
     /// Number of scans, among these, that could not read everything.
     pub incomplete_scans: u64,

@@ -126,6 +126,7 @@ impl RunEnd {
 pub struct Event {
     /// The kubelet's reason: `FreeDiskSpaceFailed`, `InvalidDiskCapacity` or `ImageGCFailed`.
     pub reason: String,
+    /// Message of the event.
     pub message: String,
 }
 
@@ -133,6 +134,7 @@ pub struct Event {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RunErrorDoc"))]
 pub struct RunError {
+    /// Id of the object.
     pub id: String,
     /// Names of an image that a rule keeps.
     #[serde(default)]

@@ -97,6 +97,7 @@ pub struct Point {
     pub span: Span,
     /// Size of the filesystem.
     pub capacity_bytes: u64,
+    /// Number of readings.
     pub readings: u64,
     /// Bytes that were not free.
     #[serde(rename = "used_bytes")]
