@@ -27,7 +27,21 @@ pub struct Policy {
     pub max_age: Option<SignedDuration>,
     /// Rules for images by name, in the order of asking.
     pub rules: Vec<ImageRule>,
+    /// Order of the space pass; the age pass deletes the longest idle first in any case.
+    pub order: DeletionOrder,
     pub protect: Protect,
+}
+
+names! {
+    /// Order in which images are deleted for space.
+    #[derive(Default)]
+    DeletionOrder {
+        /// Longest idle first.
+        #[default]
+        Idle = "idle",
+        /// The set that is expected to cost least to pull again.
+        Cheapest = "cheapest",
+    }
 }
 
 impl Policy {

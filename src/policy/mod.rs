@@ -20,7 +20,7 @@ pub(crate) mod scenario;
 pub mod space;
 pub mod thresholds;
 
-pub use input::{Ages, BackOff, Facts, FullFilesystem, Input, Policy, Protect};
+pub use input::{Ages, BackOff, DeletionOrder, Facts, FullFilesystem, Input, Policy, Protect};
 pub use plan::{Planner, Task};
 pub use space::{FreeFloor, Targets, Thresholds};
 
