@@ -5,6 +5,7 @@
 //! each deletion frees. [`kubelet`] is the kubelet's own algorithm, rule by rule; [`compare`] shows the difference.
 //! `docs/how-it-decides.md` explains both for operators.
 
+pub mod cheapest;
 pub mod compare;
 pub mod containers;
 pub mod forecast;
