@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::disk::Progress;
 use crate::history::ages::InventoryAges;
 use crate::model::documents::reader::is_node_name;
+use crate::policy::DeletionOrder;
 use crate::services::error::{Error, Exit};
 use crate::services::observer::{Audience, Observer};
 use crate::services::request::Request;
@@ -67,8 +68,19 @@ pub(crate) struct ScanOptions {
 }
 
 impl ScanOptions {
-    pub(crate) fn with_labels(config: &Config) -> Self {
-        Self { labels: !config.images.protect.labels.is_empty(), ..Self::default() }
+    /// Returns the options of a scan that a plan is made of: labels and manifests are read if the policy needs them.
+    pub(crate) fn for_policy(config: &Config) -> Self {
+        let policy = &config.images;
+        Self {
+            labels: !policy.protect.labels.is_empty(),
+            blobs: policy.order == DeletionOrder::Cheapest,
+            ..Self::default()
+        }
+    }
+
+    /// Also reads the manifests, if `blobs` is true.
+    pub(crate) fn with_blobs(self, blobs: bool) -> Self {
+        Self { blobs: self.blobs || blobs, ..self }
     }
 }
 

@@ -86,6 +86,10 @@ pub(crate) struct GcArgs {
     #[arg(long, value_name = "POLICY", value_parser = one_of(PolicyKind::ALL, policy_help))]
     pub(crate) policy: Option<PolicyKind>,
 
+    /// With --dry-run: show the kubelet and both orders side by side
+    #[arg(long, requires = "dry_run")]
+    pub(crate) compare: bool,
+
     /// Program that deletes the images [default: auto]
     #[arg(long, value_name = "REMOVER", value_parser = one_of(Via::ALL, remover_help))]
     pub(crate) via: Option<Via>,
