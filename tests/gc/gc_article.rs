@@ -36,7 +36,7 @@ fn article_node_reaches_low_threshold() {
     println!("{}", screen.stdout);
     let dry = node.json(4, &[&GC[..], &DRY, &KUBELET].concat());
     let both = &dry["comparison"][0];
-    let [kubelet, exact, cheapest] = &list(both, "/policies")[..] else { panic!("{both:#}") };
+    let [kubelet, exact, cheapest] = list(both, "/policies") else { panic!("{both:#}") };
     assert_eq!(list(kubelet, "/runs").len(), 3, "{both:#}");
     assert_eq!(kubelet["reached"], false);
     for run in list(kubelet, "/runs") {

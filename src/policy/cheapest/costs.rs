@@ -27,7 +27,6 @@ const HAZARD_ONE: f64 = (1_u64 << 32) as f64;
 /// Bytes of an unpacked layer for each byte of its blob, if this node has no layer with a known blob.
 const USUAL_RATIO: f64 = 2.7;
 
-/// A sum of expected costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PullCost {
     pub units: u128,
@@ -46,7 +45,7 @@ impl PullCost {
 impl std::ops::AddAssign for PullCost {
     fn add_assign(&mut self, other: Self) {
         self.units = self.units.saturating_add(other.units);
-        self.is_estimated |= other.is_estimated;
+        self.is_estimated = self.is_estimated || other.is_estimated;
     }
 }
 
@@ -105,7 +104,6 @@ impl PullCosts {
         self.nodes[node.get()].units
     }
 
-    /// Returns the cost of freeing these nodes.
     #[must_use]
     pub fn of_nodes(&self, nodes: impl Iterator<Item = NodeIx>) -> PullCost {
         let costs = nodes.map(|node| self.nodes[node.get()]);
@@ -117,7 +115,6 @@ impl PullCosts {
             .sum()
     }
 
-    /// Returns the cost of deleting a set of images, each named once.
     #[must_use]
     pub fn of_images(&self, input: &Input<'_>, images: &[ImageIx]) -> PullCost {
         let roots: Vec<_> = images.iter().map(|image| Root::Image(*image)).collect();
@@ -130,7 +127,6 @@ fn can_be_pulled(image: &Image) -> bool {
     image.names.is_empty() || !image.origin.may_lack_a_registry()
 }
 
-/// Bytes that a pull transfers for a node.
 #[derive(Clone, Copy, Debug, Default)]
 struct Transfer {
     bytes: u64,
@@ -189,7 +185,6 @@ fn blobs_by_digest(inventory: &Inventory) -> HashSet<(StoreIx, &str)> {
     blobs.map(|node| (node.store, node.id.as_str())).collect()
 }
 
-/// Returns the compressed bytes for each byte of an unpacked layer.
 #[allow(clippy::cast_precision_loss)] // 2^53 bytes are 8 PiB
 fn ratio(compressed_bytes: u64, disk_bytes: u64) -> f64 {
     if disk_bytes == 0 { 1.0 / USUAL_RATIO } else { compressed_bytes as f64 / disk_bytes as f64 }
@@ -209,7 +204,6 @@ fn hazard(ages: Option<&Ages>, now: Timestamp) -> u64 {
     ((past.events() / past.days()).ln_1p() * HAZARD_ONE) as u64
 }
 
-/// The past of an image, in days.
 #[derive(Clone, Copy, Debug, Default)]
 struct Past {
     idle_days: f64,
@@ -259,11 +253,22 @@ mod tests {
 
     use super::*;
 
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_000_000_000).unwrap()
+    }
+
+    fn before(days: i64) -> Timestamp {
+        now() - SignedDuration::from_hours(24 * days)
+    }
+
     fn chance(first: i64, last: Option<i64>, use_count: u64, returns: u32) -> f64 {
-        let now = Timestamp::from_second(1_000_000_000).unwrap();
-        let before = |days: i64| now - SignedDuration::from_hours(24 * days);
         let ages = Ages { returns, ..Ages::new(before(first), last.map(before), use_count) };
-        -(-(hazard(Some(&ages), now) as f64) / HAZARD_ONE).exp_m1()
+        -(-(hazard(Some(&ages), now()) as f64) / HAZARD_ONE).exp_m1()
+    }
+
+    /// The chance of an image that was used every other day for two months.
+    fn regular(idle: i64) -> f64 {
+        chance(60 + idle, Some(idle), 31, 0)
     }
 
     #[test]
@@ -272,12 +277,10 @@ mod tests {
         for (first, last, uses) in [(9, None, 0), (60, Some(9), 1), (9, Some(9), 50)] {
             assert!((chance(first, last, uses, 0) - 0.1).abs() < 0.001, "{first} {last:?} {uses}");
         }
-        // An image used every other day for two months.
-        let daily = |idle| chance(60 + idle, Some(idle), 31, 0);
-        assert!((daily(4) - 0.32).abs() < 0.02, "{}", daily(4));
-        assert!(daily(4) > daily(10) && daily(10) > daily(20));
+        assert!((regular(4) - 0.32).abs() < 0.02, "{}", regular(4));
+        assert!(regular(4) > regular(10) && regular(10) > regular(20));
         // It has not been used for ten of its gaps: its past hardly counts.
-        assert!((daily(20) - 1.0 / 21.0).abs() < 0.01, "{}", daily(20));
+        assert!((regular(20) - 1.0 / 21.0).abs() < 0.01, "{}", regular(20));
         assert!(chance(9, None, 0, 2) > 2.0 * chance(9, None, 0, 0));
         assert!(chance(0, None, 0, 0) < 1.0);
     }

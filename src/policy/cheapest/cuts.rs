@@ -18,13 +18,13 @@ pub(super) struct Piece {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Link {
+struct WeakLink {
     worth: Worth,
     group: usize,
     version: u32,
 }
 
-impl Ord for Link {
+impl Ord for WeakLink {
     fn cmp(&self, other: &Self) -> Ordering {
         by_ratio(self.worth, other.worth)
             .then(self.group.cmp(&other.group))
@@ -32,7 +32,7 @@ impl Ord for Link {
     }
 }
 
-impl PartialOrd for Link {
+impl PartialOrd for WeakLink {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
@@ -44,7 +44,7 @@ pub(super) fn by_ratio(a: Worth, b: Worth) -> Ordering {
 }
 
 #[derive(Clone, Copy)]
-struct State {
+struct LinkState {
     rest: Worth,
     version: u32,
     children: usize,
@@ -58,7 +58,13 @@ pub(super) fn cuts(forest: &Forest) -> Vec<Piece> {
     let groups = &forest.groups;
     let mut states: Vec<_> = groups
         .iter()
-        .map(|group| State { rest: group.whole, version: 0, children: 0, children_xor: 0, can_be_cut: true })
+        .map(|group| LinkState {
+            rest: group.whole,
+            version: 0,
+            children: 0,
+            children_xor: 0,
+            can_be_cut: true,
+        })
         .collect();
     for (position, group) in groups.iter().enumerate() {
         if let Some(parent) = group.parent {
@@ -106,9 +112,9 @@ pub(super) fn cuts(forest: &Forest) -> Vec<Piece> {
     pieces
 }
 
-fn push(heap: &mut BinaryHeap<Reverse<Link>>, states: &[State], group: usize) {
-    let State { rest, version, can_be_cut, .. } = states[group];
+fn push(heap: &mut BinaryHeap<Reverse<WeakLink>>, states: &[LinkState], group: usize) {
+    let LinkState { rest, version, can_be_cut, .. } = states[group];
     if can_be_cut && rest.frees > 0 {
-        heap.push(Reverse(Link { worth: rest, group, version }));
+        heap.push(Reverse(WeakLink { worth: rest, group, version }));
     }
 }

@@ -30,7 +30,6 @@ fn signed(number: u128) -> i128 {
     i128::try_from(number).unwrap_or(i128::MAX)
 }
 
-/// The best profits at one λ.
 #[derive(Clone, Debug)]
 pub(super) struct Profits {
     pub(super) lambda: u64,
@@ -38,13 +37,11 @@ pub(super) struct Profits {
     pub(super) best: Vec<i128>,
     /// By group: sum of the best profits of its children.
     pub(super) of_children: Vec<i128>,
-    /// Best profit of the forest.
     total: i128,
     /// Bytes that are freed for it.
     frees: u64,
 }
 
-/// Best profit, and what it frees.
 #[derive(Clone, Copy, Debug, Default)]
 struct Best {
     profit: i128,
@@ -58,12 +55,10 @@ impl std::ops::AddAssign for Best {
     }
 }
 
-/// What is known below a group.
 #[derive(Clone, Copy, Debug, Default)]
-struct Below {
+struct SumBelow {
     whole: Best,
     best: Best,
-    /// A child is not whole.
     is_partial: bool,
     /// Least loss of profit with a child that is not whole, and what that child frees less.
     least_loss: Option<(i128, i128)>,
@@ -73,19 +68,24 @@ impl Profits {
     /// Computes the best profits. `is_optimistic`: loose nodes can only lower the bound; otherwise they are freed with
     /// their groups.
     pub(super) fn at(lambda: u64, forest: &Forest, is_optimistic: bool) -> Self {
-        let mut own: Vec<Worth> = forest.groups.iter().map(|group| group.own).collect();
+        let mut own_nodes: Vec<Worth> = forest.groups.iter().map(|group| group.own_nodes).collect();
         for loose in &forest.loose {
             let is_early = is_optimistic && profit(lambda, loose.worth) > 0;
             if let Some(group) = if is_early { Some(loose.leaf) } else { loose.group } {
-                own[group] += loose.worth;
+                own_nodes[group] += loose.worth;
             }
         }
-        let mut below = vec![Below::default(); own.len()];
-        let mut profits =
-            Self { lambda, best: vec![0; own.len()], of_children: vec![0; own.len()], total: 0, frees: 0 };
+        let mut below = vec![SumBelow::default(); own_nodes.len()];
+        let mut profits = Self {
+            lambda,
+            best: vec![0; own_nodes.len()],
+            of_children: vec![0; own_nodes.len()],
+            total: 0,
+            frees: 0,
+        };
         for (position, group) in forest.groups.iter().enumerate().rev() {
-            let Below { mut whole, best, is_partial, least_loss } = below[position];
-            whole += Best { profit: profit(lambda, own[position]), frees: own[position].frees };
+            let SumBelow { mut whole, best, is_partial, least_loss } = below[position];
+            whole += Best { profit: profit(lambda, own_nodes[position]), frees: own_nodes[position].frees };
             let partial = match least_loss {
                 _ if is_partial => best,
                 Some((loss, frees)) => Best {

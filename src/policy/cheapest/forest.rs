@@ -1,7 +1,7 @@
 //! The forest on which sets of images are chosen.
 //!
 //! A layer is freed when all images above it are deleted. Layers with their parents are a forest, so with the images as
-//! leaves, each layer stands for an interval of leaves. Layers with the same interval are one group: they are freed
+//! leaves, each layer covers an interval of leaves. Layers with the same interval are one group: they are freed
 //! together. A group has either no child (one image) or at least two.
 //!
 //! Nodes outside the chains of parents (shared blobs, inodes, extents) may be reached by any images. Such a node is put
@@ -11,7 +11,7 @@
 use std::cmp::Reverse;
 
 use crate::model::refs::{Live, Root};
-use crate::model::{FilesystemIx, ImageIx, NodeIx, Size};
+use crate::model::{FilesystemIx, ImageIx, Inventory, NodeIx, Size};
 use crate::policy::cheapest::costs::{MOST_BYTES, PullCosts};
 use crate::policy::input::Input;
 
@@ -30,14 +30,14 @@ impl std::ops::AddAssign for Worth {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Group {
+pub(super) struct LayerGroup {
     /// Leaves below it: the first, and the end.
     pub(super) leaves: (usize, usize),
     /// End of its subtree among the groups.
     pub(super) end: usize,
     pub(super) parent: Option<usize>,
     /// Its own nodes, without those of its children and without loose ones.
-    pub(super) own: Worth,
+    pub(super) own_nodes: Worth,
     /// All nodes of its subtree, loose ones too.
     pub(super) whole: Worth,
 }
@@ -46,7 +46,7 @@ pub(super) struct Group {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LooseNode {
     pub(super) worth: Worth,
-    /// Group of one of its images.
+    /// LayerGroup of one of its images.
     pub(super) leaf: usize,
     /// Smallest group that contains all its images.
     pub(super) group: Option<usize>,
@@ -75,17 +75,15 @@ impl Choosing<'_> {
 
 #[derive(Debug)]
 pub(super) struct Forest {
-    /// Images in the order of the leaves.
     pub(super) images: Vec<ImageIx>,
-    /// Groups in preorder.
-    pub(super) groups: Vec<Group>,
+    /// In preorder: the subtree of a group follows it.
+    pub(super) groups: Vec<LayerGroup>,
     pub(super) loose: Vec<LooseNode>,
-    /// All that the images free together.
     pub(super) all: Worth,
 }
 
 #[derive(Clone, Copy)]
-enum Item {
+enum TreeItem {
     Layer(NodeIx),
     /// Position among the candidates.
     Image(usize),
@@ -114,7 +112,6 @@ impl Forest {
         forest
     }
 
-    /// Puts each node that can be freed into a group.
     fn place_nodes(&mut self, choosing: &Choosing<'_>, holders: &[u32]) {
         let refs = choosing.input.refs;
         let mut group_of_leaf = vec![0; self.images.len()];
@@ -143,7 +140,9 @@ impl Forest {
                     group = self.groups[above].parent;
                 }
                 match group {
-                    Some(group) if self.is_held_by_all(group, *count) => self.groups[group].own += worth,
+                    Some(group) if self.is_held_by_all(group, *count) => {
+                        self.groups[group].own_nodes += worth
+                    }
                     _ => self.loose.push(LooseNode { worth, leaf: first_leaf, group }),
                 }
             }
@@ -155,10 +154,9 @@ impl Forest {
         end - first == holders as usize
     }
 
-    /// Computes the sums of the subtrees.
     fn add_up(&mut self) {
         for group in &mut self.groups {
-            group.whole = group.own;
+            group.whole = group.own_nodes;
         }
         for loose in &self.loose {
             if let Some(group) = loose.group {
@@ -166,14 +164,13 @@ impl Forest {
             }
         }
         for position in (0..self.groups.len()).rev() {
-            let Group { whole, parent, .. } = self.groups[position];
+            let LayerGroup { whole, parent, .. } = self.groups[position];
             if let Some(parent) = parent {
                 self.groups[parent].whole += whole;
             }
         }
     }
 
-    /// Returns the images below a group.
     pub(super) fn images_of(&self, group: usize) -> &[ImageIx] {
         let (first, end) = self.groups[group].leaves;
         &self.images[first..end]
@@ -188,20 +185,21 @@ fn leaves(
     holders: &[u32],
 ) -> (Vec<ImageIx>, Vec<(usize, Reverse<usize>)>) {
     let inventory = input.inventory;
-    let is_freed_layer = |node: &NodeIx| holders[node.get()] > 0 && inventory[*node].kind.is_layer();
-    let mut below: Vec<Vec<Item>> = vec![Vec::new(); inventory.nodes.len()];
+    let mut below: Vec<Vec<TreeItem>> = vec![Vec::new(); inventory.nodes.len()];
     let mut is_known = vec![false; inventory.nodes.len()];
     let mut roots = Vec::new();
     for (position, image) in candidates.iter().enumerate() {
-        let mut item = Item::Image(position);
-        let mut layer = inventory[*image].holds.iter().copied().find(is_freed_layer);
+        let mut item = TreeItem::Image(position);
+        let mut held = inventory[*image].holds.iter().copied();
+        let mut layer = held.find(|node| is_freed_layer(inventory, holders, *node));
         while let Some(node) = layer {
             below[node.get()].push(item);
             if std::mem::replace(&mut is_known[node.get()], true) {
                 break;
             }
-            item = Item::Layer(node);
-            layer = inventory[node].needs.first().copied().filter(is_freed_layer);
+            item = TreeItem::Layer(node);
+            let parent = inventory[node].needs.first().copied();
+            layer = parent.filter(|parent| is_freed_layer(inventory, holders, *parent));
         }
         if layer.is_none() {
             roots.push(item);
@@ -212,16 +210,16 @@ fn leaves(
     let mut stack: Vec<_> = roots.into_iter().rev().collect();
     while let Some(item) = stack.pop() {
         match item {
-            Item::Image(position) => {
+            TreeItem::Image(position) => {
                 is_placed[position] = true;
                 intervals.push((order.len(), Reverse(order.len() + 1)));
                 order.push(candidates[position]);
             }
-            Item::Layer(node) => {
-                stack.push(Item::End(order.len()));
+            TreeItem::Layer(node) => {
+                stack.push(TreeItem::End(order.len()));
                 stack.extend(std::mem::take(&mut below[node.get()]).into_iter().rev());
             }
-            Item::End(first) => intervals.push((first, Reverse(order.len()))),
+            TreeItem::End(first) => intervals.push((first, Reverse(order.len()))),
         }
     }
     // Records may name parents in a circle, which no root reaches.
@@ -232,19 +230,29 @@ fn leaves(
     (order, intervals)
 }
 
+fn is_freed_layer(inventory: &Inventory, holders: &[u32], node: NodeIx) -> bool {
+    holders[node.get()] > 0 && inventory[node].kind.is_layer()
+}
+
 /// Builds the groups of these intervals, which contain each other or are disjoint.
-fn groups(mut intervals: Vec<(usize, Reverse<usize>)>) -> Vec<Group> {
+fn groups(mut intervals: Vec<(usize, Reverse<usize>)>) -> Vec<LayerGroup> {
     intervals.retain(|(first, end)| *first < end.0);
     intervals.sort_unstable();
     intervals.dedup();
-    let mut groups: Vec<Group> = Vec::with_capacity(intervals.len());
+    let mut groups: Vec<LayerGroup> = Vec::with_capacity(intervals.len());
     let mut open: Vec<usize> = Vec::new();
     for (first, Reverse(end)) in intervals {
         while let Some(last) = open.pop_if(|last| groups[*last].leaves.1 <= first) {
             groups[last].end = groups.len();
         }
-        let (own, whole) = Default::default();
-        groups.push(Group { leaves: (first, end), end: 0, parent: open.last().copied(), own, whole });
+        let (own_nodes, whole) = Default::default();
+        groups.push(LayerGroup {
+            leaves: (first, end),
+            end: 0,
+            parent: open.last().copied(),
+            own_nodes,
+            whole,
+        });
         open.push(groups.len() - 1);
     }
     let end = groups.len();

@@ -15,22 +15,19 @@ const SMALL: usize = 28;
 /// Maximum length of a list in larger forests.
 const MOST_PAIRS: usize = 128;
 
-/// A set of groups below a group.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
     worth: Worth,
     set: Option<u32>,
 }
 
-/// A set, by its parts.
 #[derive(Clone, Copy, Debug)]
 enum SetPart {
     Group(usize),
     Both(u32, u32),
 }
 
-/// Builds lists; all sets are in one table.
-struct Builder<'a> {
+struct ListBuilder<'a> {
     profits: &'a Profits,
     wanted: u64,
     most_pairs: usize,
@@ -41,7 +38,7 @@ struct Builder<'a> {
 pub(super) fn improve(forest: &Forest, profits: &Profits, wanted: u64, cost: u128) -> Option<Vec<usize>> {
     let deficits = most_deficits(forest, profits, gap(cost, profits.bound(wanted)));
     let most_pairs = if forest.groups.len() <= SMALL { usize::MAX } else { MOST_PAIRS };
-    let mut builder = Builder { profits, wanted, most_pairs, parts: Vec::new() };
+    let mut builder = ListBuilder { profits, wanted, most_pairs, parts: Vec::new() };
     // By group: its list, as far as it is built. The groups are in preorder: the children are complete before it.
     let mut lists: Vec<Combined> = vec![Combined::default(); forest.groups.len() + 1];
     let root = forest.groups.len();
@@ -76,15 +73,12 @@ fn most_deficits(forest: &Forest, profits: &Profits, gap: i128) -> Vec<i128> {
     deficits
 }
 
-/// Sets of the children that were combined so far.
 #[derive(Clone, Debug)]
 struct Combined {
     has_children: bool,
     /// Sets with a child that is not whole.
     partial: Vec<Pair>,
-    /// All of them.
     whole: Pair,
-    /// Sum of their best profits.
     best: i128,
 }
 
@@ -95,7 +89,7 @@ impl Default for Combined {
     }
 }
 
-impl Builder<'_> {
+impl ListBuilder<'_> {
     fn part(&mut self, part: SetPart) -> u32 {
         self.parts.push(part);
         u32::try_from(self.parts.len() - 1).unwrap_or(u32::MAX)

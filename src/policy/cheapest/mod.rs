@@ -27,7 +27,7 @@ use forest::{Forest, Worth};
 use crate::model::ImageIx;
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Choice {
+pub struct CheapestOrders {
     /// Orders of all candidates.
     pub orders: Vec<Vec<ImageIx>>,
     /// Bytes that any choice is expected to cost at least; `None` if the candidates do not free enough.
@@ -37,7 +37,7 @@ pub struct Choice {
 /// Orders the candidates, which are given in the order `idle` and can be pulled again, so that the first of them free
 /// `wanted` bytes (or inodes) at little cost, and the others follow in the order of the weakest links.
 #[must_use]
-pub fn choose(choosing: &Choosing<'_>, candidates: &[ImageIx], wanted: u64) -> Choice {
+pub fn choose(choosing: &Choosing<'_>, candidates: &[ImageIx], wanted: u64) -> CheapestOrders {
     let forest = Forest::new(choosing, candidates);
     let pieces = cuts::cuts(&forest);
     let mut by_links: Vec<_> = pieces.iter().flat_map(|piece| &piece.images).copied().collect();
@@ -57,10 +57,9 @@ pub fn choose(choosing: &Choosing<'_>, candidates: &[ImageIx], wanted: u64) -> C
         let profits = if forest.loose.is_empty() { profits } else { dual::best(&forest, wanted, true) };
         costs::bytes_of(profits.bound_units(wanted))
     });
-    Choice { orders, at_least_bytes }
+    CheapestOrders { orders, at_least_bytes }
 }
 
-/// Returns the cost of the first pieces that free enough.
 fn cost_of_cuts(pieces: &[cuts::Piece], wanted: u64) -> Option<u128> {
     let mut sum = Worth::default();
     pieces.iter().find_map(|piece| {
@@ -69,15 +68,13 @@ fn cost_of_cuts(pieces: &[cuts::Piece], wanted: u64) -> Option<u128> {
     })
 }
 
-/// Returns the images of these groups, those with the least cost for each byte first.
-fn order_of_groups(forest: &Forest, mut groups: Vec<usize>) -> Vec<ImageIx> {
-    let worth = |group: usize| forest.groups[group].whole;
-    // Groups that free nothing last: the order of the others would not be a total one.
-    groups.sort_by(|a, b| {
-        let is_empty = |group: usize| worth(group).frees == 0;
-        is_empty(*a).cmp(&is_empty(*b)).then(cuts::by_ratio(worth(*a), worth(*b))).then(a.cmp(b))
-    });
-    groups.into_iter().flat_map(|group| forest.images_of(group)).copied().collect()
+/// Returns the images of these groups, those with the least cost for each byte first. Groups that free nothing are last:
+/// among them that ratio gives no order.
+fn order_of_groups(forest: &Forest, groups: Vec<usize>) -> Vec<ImageIx> {
+    let (mut some, none): (Vec<usize>, Vec<usize>) =
+        groups.into_iter().partition(|group| forest.groups[*group].whole.frees > 0);
+    some.sort_by(|a, b| cuts::by_ratio(forest.groups[*a].whole, forest.groups[*b].whole).then(a.cmp(b)));
+    some.iter().chain(&none).flat_map(|group| forest.images_of(*group)).copied().collect()
 }
 
 fn append_missing(order: &mut Vec<ImageIx>, all: &[ImageIx]) {
