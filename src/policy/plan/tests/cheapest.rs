@@ -212,3 +212,40 @@ fn image_in_regular_use_stays() {
     world.inventory.images[0].origin = Origin::new(OriginKind::Built, "built here");
     assert_eq!(deleted(&mut world, Cheapest, &measured)[0], "job");
 }
+
+/// Plans for a big and a usual node that use none of their images, with uneven numbers of uses.
+#[test]
+#[ignore = "prints how long planning takes; run it with --release"]
+fn planning_an_unused_node() {
+    for (images, layers) in [(10_000, 100_000), (150, 1_500)] {
+        let mut made = Scenario::big(images, layers);
+        made.containers.clear();
+        for (position, image) in made.images.iter_mut().enumerate() {
+            image.ages.use_count = [1, 1, 1, 3, 9, 40][position % 6];
+        }
+        let inventory = made.inventory();
+        let (refs, facts) = (Refs::new(&inventory), made.facts());
+        for order in DeletionOrder::ALL {
+            let policy = Policy { order: *order, ..percent(75, 60) };
+            let input = Input {
+                inventory: &inventory,
+                refs: &refs,
+                facts: &facts,
+                full_filesystems: &[],
+                policy: &policy,
+                now: made.now,
+                scanned: made.now,
+            };
+            let begin = std::time::Instant::now();
+            let plan = plan(input, Task::Policy, &[Ok(made.space())]);
+            let elapsed = begin.elapsed();
+            let deleted: HashSet<_> = plan.steps.iter().map(|step| step.target.id.as_str()).collect();
+            let images = inventory.images.iter().enumerate();
+            let images = images.filter(|(_, image)| deleted.contains(image.id.as_str()));
+            let images: Vec<_> = images.map(|(position, _)| position.into()).collect();
+            let cost = PullCosts::of(&input).of_images(&input, &images).bytes();
+            let pulls = plan.filesystems[0].pulls;
+            println!("{order}: {} steps in {elapsed:?}, {cost} bytes, {pulls:?}", images.len());
+        }
+    }
+}
