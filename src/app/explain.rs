@@ -166,7 +166,7 @@ pub fn explain(
         by_path(request, observer, config, Path::new(reference))?
     } else {
         let result =
-            scan::scan_with(request, observer, Purpose::Look, false, ScanOptions::with_labels(config))?;
+            scan::scan_with(request, observer, Purpose::Look, false, ScanOptions::for_policy(config))?;
         match lookup::look_up(&result.scan, reference) {
             Ok(subject) => (result, Some(subject), None),
             Err(unknown @ lookup::LookupError::Unknown { .. }) => {
@@ -259,7 +259,7 @@ fn by_path(
     config: &Config,
     path: &Path,
 ) -> Result<(ScanResult, Option<Subject>, Option<Owned>), Error> {
-    let options = ScanOptions { trees: true, ..ScanOptions::with_labels(config) };
+    let options = ScanOptions { trees: true, ..ScanOptions::for_policy(config) };
     let mut result = scan::scan_with(request, observer, Purpose::Look, false, options)?;
     let located = lookup::locate(&result.scan, path)?;
     let subject = lookup::at_path(&result.scan, &located);

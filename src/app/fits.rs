@@ -1,12 +1,13 @@
 //! `fits`: bytes that images would add, and whether the disk has room for them below its high threshold.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use crate::config::Config;
 use crate::model::arrival::{
     self, Arrival, Compression, Estimate, KnownImage, KnownLayer, NodeContents, Sizes, WantedLayers,
 };
 use crate::model::deletion::plan::{Target, freed_on};
+use crate::model::layer_nodes::LayerNodes;
 use crate::model::rules::Rule;
 use crate::model::space::{InvalidStats, Measured, Space};
 use crate::model::text::names::names;
@@ -163,7 +164,7 @@ pub fn fits(
     config: &Config,
     wanted: Vec<WantedImage>,
 ) -> Result<Fits, Error> {
-    let options = ScanOptions { blobs: true, ..ScanOptions::with_labels(config) };
+    let options = ScanOptions { blobs: true, ..ScanOptions::for_policy(config) };
     let mut result = scan::scan_with(request, observer, Purpose::Look, false, options)?;
     let reach = Reach::find(request, config, &mut result);
     let inventory = &result.scan.inventory;
@@ -406,18 +407,10 @@ fn store_of_pulls(inventory: &Inventory) -> Option<StoreIx> {
 /// into.
 fn contents(inventory: &Inventory, store: StoreIx) -> NodeContents {
     let mut blobs: HashSet<&str> = HashSet::new();
-    let mut layers: HashMap<(StoreIx, &str), &Node> = HashMap::new();
-    for node in &inventory.nodes {
-        match node.kind {
-            NodeKind::Blob if node.store == store => {
-                blobs.insert(&node.id);
-            }
-            NodeKind::Layer | NodeKind::Snapshot => {
-                layers.insert((node.store, &node.id), node);
-            }
-            _ => {}
-        }
+    for node in inventory.nodes.iter().filter(|node| node.kind == NodeKind::Blob && node.store == store) {
+        blobs.insert(&node.id);
     }
+    let layers = LayerNodes::of(inventory);
     let mut contents = NodeContents::default();
     for image in &inventory.images {
         if image.store == store {
@@ -427,21 +420,17 @@ fn contents(inventory: &Inventory, store: StoreIx) -> NodeContents {
                 contents.blobs.extend(blobs_here.map(|blob| blob.digest.clone()));
             }
         }
-        let unpacked = image.layers.iter().rev();
-        let unpacked = unpacked.filter_map(|layer| layers.get(&(image.store, layer.as_str())));
-        let unpacked: Vec<_> = unpacked.copied().collect();
-        if unpacked.len() == image.blobs.len() && !unpacked.is_empty() {
+        let unpacked = layers.with_blobs(image);
+        if !unpacked.is_empty() {
             let names = image.names.iter();
             contents.images.push(KnownImage {
                 id: image.id.to_string(),
                 repositories: names
                     .map(|name| reference::repository(&reference::normalized(name)).to_owned())
                     .collect(),
-                layers: image
-                    .blobs
-                    .iter()
-                    .zip(unpacked)
-                    .map(|(blob, node)| known_layer(blob, node))
+                layers: unpacked
+                    .into_iter()
+                    .map(|(blob, node)| known_layer(blob, &inventory[node]))
                     .collect(),
                 is_here: image.store == store && is_pulled_here(image),
             });

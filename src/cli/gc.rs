@@ -17,6 +17,7 @@ pub(super) fn run(global: &Global, config: &Config, args: &GcArgs) -> Result<Exi
         selection: Selection::Gc {
             only: args.only.clone(),
             policy: args.policy.unwrap_or(PolicyKind::Exact),
+            compare: args.compare,
         },
         dry_run: args.dry_run,
         while_runtime_runs: args.while_runtime_runs,

@@ -12,7 +12,7 @@ use super::values;
 use crate::cri::Endpoint;
 use crate::model::Pattern;
 use crate::model::text::names::names;
-use crate::policy::input::NotRepullable;
+use crate::policy::input::{DeletionOrder, NotRepullable};
 
 /// The keys of one file. A key that the file does not contain is `None`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -50,6 +50,7 @@ pub(super) struct ImagesTable {
     pub(super) inodes_low_percent: Set<Percent>,
     pub(super) min_age: Set<SignedDuration>,
     pub(super) max_age: Set<OrOff<SignedDuration>>,
+    pub(super) order: Set<DeletionOrder>,
     /// Rules of all files together.
     pub(super) rule: Vec<Rule>,
 }
@@ -268,6 +269,10 @@ written! {
     Via: "\"auto\", \"cri\" or \"direct\"", |raw| {
         let text = raw.text()?;
         Self::ALL.iter().copied().find(|via| via.as_str() == text).map(Ok)
+    };
+    DeletionOrder: "\"idle\" or \"cheapest\"", |raw| {
+        let text = raw.text()?;
+        Self::ALL.iter().copied().find(|order| order.as_str() == text).map(Ok)
     };
     NotRepullable: "\"kubernetes\", \"always\" or \"never\"", |raw| {
         let text = raw.text()?;

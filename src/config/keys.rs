@@ -30,7 +30,7 @@ pub struct Key {
 }
 
 /// All keys, in the order of the documentation.
-pub const KEYS: [Key; 35] = [
+pub const KEYS: [Key; 36] = [
     Key {
         name: "state_dir",
         default: "`\"/var/lib/layersweep\"`",
@@ -120,6 +120,12 @@ pub const KEYS: [Key; 35] = [
         default: "`\"off\"`",
         meaning: "delete images idle for longer than this, even on an empty disk; `\"0s\"` is off, as for the kubelet",
         value: |config| or_off(config.images.max_age.map(values::duration_text)),
+    },
+    Key {
+        name: "images.order",
+        default: "`\"idle\"`",
+        meaning: "order in which images are deleted for space: the longest idle first (`\"idle\"`), or the images that are expected to cost least to pull again (`\"cheapest\"`)",
+        value: |config| config.images.order.as_str().into(),
     },
     Key {
         name: "images.rule",

@@ -92,6 +92,7 @@ impl Config {
             // 0 means off, as in the kubelet.
             max_age: sources.last(|set| set.images.max_age).flatten().filter(|age| !age.is_zero()),
             rules: rules(sources),
+            order: sources.last(|set| set.images.order).unwrap_or_default(),
             protect: Protect {
                 names: sources.all(|set| &set.protect.names),
                 labels: sources.all(|set| &set.protect.labels),

@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use super::*;
 use crate::node::places::ConfiguredPlaces;
 use crate::policy::image_rules::ImageRule;
-use crate::policy::{FreeFloor, Targets, Thresholds};
+use crate::policy::{DeletionOrder, FreeFloor, Targets, Thresholds};
 
 fn root(case: &str) -> Sysroot {
     Sysroot::at(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/config/own").join(case))
@@ -166,6 +166,7 @@ fn every_key_changes_the_configuration() {
     assert_eq!(config.images.targets, Targets { used: thresholds(80, 72), free, inodes: thresholds(90, 82) });
     assert_eq!(config.images.min_age, SignedDuration::from_secs(330));
     assert_eq!(config.images.max_age, Some(SignedDuration::from_hours(14 * 24)));
+    assert_eq!(config.images.order, DeletionOrder::Cheapest);
     assert_eq!(config.images.protect.names.len(), 2);
     assert_eq!(config.images.protect.labels.len(), 2);
     assert_eq!(config.images.protect.keep_newest, 2);

@@ -35,17 +35,16 @@ pub fn plan(
     (crate::policy::plan::plan(input, task, &then), measured)
 }
 
-/// Compares both policies for the runtime's image filesystem. `None` if the remover uses no runtime, or if the
-/// filesystem reports impossible numbers.
+/// Compares the policies, the kubelet's with these settings. `None` if the filesystem reports impossible numbers.
 #[must_use]
 pub fn side_by_side(
     scan: &Scan,
     context: &dyn PolicyContext,
     facts: &ImageFacts,
-    kubelet: crate::policy::kubelet::KubeletPolicy,
+    kubelet: Option<crate::policy::kubelet::KubeletPolicy>,
 ) -> Option<Comparison> {
     let measured = Gauges::open(&scan.inventory, None).measure();
-    compare(facts.input(scan, context), &measured, facts.listing.as_ref()?, kubelet)
+    compare(facts.input(scan, context), &measured, facts.listing.as_ref(), kubelet)
 }
 
 /// Carries out the task, and returns the plan as it was carried out. `planned`: the facts of a plan that was made just

@@ -138,6 +138,7 @@ impl KubeletRun<'_> {
             end,
             few_inodes: None,
             invalid,
+            pulls: None,
         }
     }
 

@@ -17,6 +17,7 @@ mod image;
 mod inventory;
 pub mod kubelet_thresholds;
 mod labels;
+pub mod layer_nodes;
 mod leak;
 mod leak_class;
 mod node;

@@ -1,19 +1,35 @@
-//! Comparison of both policies: the images that each would delete, the bytes that the kubelet would believe it
-//! freed, and the bytes really freed. Pure: the kubelet's collector runs on a simulated runtime over the inventory.
+//! Comparison of the policies: the images that each would delete, the bytes that it would believe it freed, the bytes
+//! really freed, and the bytes that are expected to be pulled again. Pure: the kubelet's collector runs on a simulated
+//! runtime over the inventory.
+
+use std::collections::HashSet;
 
 use serde::Serialize;
 
-use crate::model::space::{Measured, Space};
+use crate::model::deletion::plan::ExpectedPulls;
+use crate::model::space::{Measured, Space, Started};
 use crate::model::text::display::two_decimals;
-use crate::model::{FilesystemIx, ImageIx, Plan};
-use crate::policy::input::Input;
-use crate::policy::kubelet::{self, IMAGE_GC_PERIOD, Listing, SimulatedNode};
+use crate::model::text::names::names;
+use crate::model::{FilesystemIx, ImageIx, Inventory, Plan};
+use crate::policy::cheapest::costs::PullCosts;
+use crate::policy::input::{DeletionOrder, Input, Policy};
+use crate::policy::kubelet::{self, IMAGE_GC_PERIOD, KubeletPolicy, Listing, SimulatedNode};
 use crate::policy::plan::{Task, plan};
 
 /// Maximum number of simulated runs that each change something. After them, the result is shown as it is.
 const MAX_RUNS: usize = 100;
 
-/// Both policies on one filesystem.
+names! {
+    ComparedPolicy {
+        Kubelet = "kubelet",
+        /// layersweep's policy with the order `idle`.
+        Idle = "idle",
+        /// layersweep's policy with the order `cheapest`.
+        Cheapest = "cheapest",
+    }
+}
+
+/// The policies on one filesystem.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Comparison {
@@ -21,24 +37,36 @@ pub struct Comparison {
     pub filesystem: FilesystemIx,
     /// Percentage used before, two decimals.
     pub usage_before_percent: f64,
-    /// Prediction for the kubelet.
-    pub kubelet: Prediction,
-    /// Prediction for policy `exact`.
-    pub exact: Prediction,
+    /// Prediction for each policy: `kubelet` where a runtime lists its images and the targets are percentages, `idle`,
+    /// `cheapest`.
+    pub policies: Vec<Prediction>,
+}
+
+impl Comparison {
+    #[must_use]
+    pub fn of(&self, policy: ComparedPolicy) -> Option<&Prediction> {
+        self.policies.iter().find(|prediction| prediction.policy == policy)
+    }
 }
 
 /// Result of one policy, in as many runs as it needs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PredictionDoc"))]
 pub struct Prediction {
+    /// `kubelet`, `idle` or `cheapest`; the last two are the orders of policy `exact`.
+    pub policy: ComparedPolicy,
     /// Runs that did something, or failed.
     pub runs: Vec<PredictedRun>,
     /// Number of deleted images.
     pub deleted: usize,
+    /// Deleted images that were never pulled, so that no registry may have them.
+    pub never_pulled: usize,
     /// Bytes that the policy believes it freed.
     pub believed_bytes: u64,
     /// Bytes freed on the filesystem.
     pub freed_bytes: u64,
+    /// Bytes that are expected to be pulled again for all deleted images; the lower bound only for `cheapest`.
+    pub pulls: ExpectedPulls,
     /// Percentage used in the end, two decimals.
     pub usage_after_percent: f64,
     /// The low threshold is reached.
@@ -69,18 +97,19 @@ pub struct PredictedRun {
 /// Returns the settings of the kubelet that correspond to a policy of layersweep. `None` if the policy has no
 /// thresholds in percent used, because the kubelet has no others.
 #[must_use]
-pub fn kubelet_policy(policy: &crate::policy::Policy) -> Option<kubelet::KubeletPolicy> {
+pub fn kubelet_policy(policy: &Policy) -> Option<KubeletPolicy> {
     let marks = policy.targets.used?;
-    Some(kubelet::KubeletPolicy {
+    Some(KubeletPolicy {
         high_percent: marks.high.into(),
         low_percent: marks.low.into(),
         min_age: policy.min_age,
         max_age: policy.max_age.unwrap_or_default(),
-        ..kubelet::KubeletPolicy::default()
+        ..KubeletPolicy::default()
     })
 }
 
-/// Compares both policies on the runtime's image filesystem, which is that of the store it writes to.
+/// Compares the policies on the runtime's image filesystem, which is that of the store it writes to. Without a listing of
+/// a runtime, the kubelet is left out, and the filesystem is the first one that is short of space.
 ///
 /// The simulated kubelet has been running for long and remembers everything in layersweep's records, which is more
 /// than a kubelet knows after a restart. No rules apply besides its own. `None` if the numbers of the filesystem
@@ -89,19 +118,33 @@ pub fn kubelet_policy(policy: &crate::policy::Policy) -> Option<kubelet::Kubelet
 pub fn compare(
     input: Input<'_>,
     measured: &[Measured],
-    listing: &Listing,
-    kubelet_policy: kubelet::KubeletPolicy,
+    listing: Option<&Listing>,
+    kubelet_policy: Option<KubeletPolicy>,
 ) -> Option<Comparison> {
-    let filesystem = listing.filesystem_in(input.inventory)?;
+    let [(idle, idle_plan), (cheapest, cheapest_plan)] =
+        [(ComparedPolicy::Idle, DeletionOrder::Idle), (ComparedPolicy::Cheapest, DeletionOrder::Cheapest)]
+            .map(|(compared, order)| {
+                let policy = Policy { order, ..input.policy.clone() };
+                (compared, plan(Input { policy: &policy, ..input }, Task::Policy, measured))
+            });
+    let filesystem = match listing {
+        Some(listing) => listing.filesystem_in(input.inventory)?,
+        None => idle_plan.shown()?.filesystem,
+    };
     let space = measured.get(filesystem.get())?.clone().ok()?;
-    let mut node = SimulatedNode::new(input.inventory, input.refs, listing, measured.to_vec());
-    node.keeps_artifacts = true;
-    let plan = plan(input, Task::Policy, measured);
+    let costs = PullCosts::of(&input);
+    let kubelet = listing.zip(kubelet_policy).map(|(listing, policy)| {
+        let mut node = SimulatedNode::new(input.inventory, input.refs, listing, measured.to_vec());
+        node.keeps_artifacts = true;
+        predict_kubelet(input, node, space, policy).priced(&input, &costs)
+    });
+    let planned = [(idle, idle_plan), (cheapest, cheapest_plan)];
+    let planned = planned
+        .map(|(policy, plan)| predict_exact(policy, &plan, filesystem, space, &input).priced(&input, &costs));
     Some(Comparison {
         filesystem,
         usage_before_percent: two_decimals(space.used_percent()),
-        kubelet: predict_kubelet(input, node, space, kubelet_policy),
-        exact: predict_exact(&plan, filesystem, space, &kubelet_policy),
+        policies: kubelet.into_iter().chain(planned).collect(),
     })
 }
 
@@ -110,7 +153,7 @@ fn predict_kubelet(
     input: Input<'_>,
     mut node: SimulatedNode<'_>,
     space: Space,
-    policy: kubelet::KubeletPolicy,
+    policy: KubeletPolicy,
 ) -> Prediction {
     let mut manager = node.manager(policy, &input);
     let ids =
@@ -154,14 +197,15 @@ fn predict_kubelet(
             break;
         }
     }
-    prediction(runs, &after, &policy)
+    prediction(ComparedPolicy::Kubelet, runs, &after, policy.is_at_low(&after))
 }
 
 fn predict_exact(
+    policy: ComparedPolicy,
     plan: &Plan,
     filesystem: FilesystemIx,
     space: Space,
-    policy: &kubelet::KubeletPolicy,
+    input: &Input<'_>,
 ) -> Prediction {
     let part = plan.filesystems.iter().find(|part| part.filesystem == filesystem);
     let after = part.and_then(|part| part.after.clone()?.ok()).unwrap_or(space);
@@ -178,19 +222,49 @@ fn predict_exact(
         events: vec![],
     };
     let runs = if run.deleted.is_empty() { vec![] } else { vec![run] };
-    prediction(runs, &after, policy)
+    let all = Started { used: true, free: true, inodes: false };
+    let is_reached = input.policy.targets.wanted(all, &after).bytes == 0;
+    let at_least_bytes = part.and_then(|part| part.pulls?.at_least_bytes);
+    let pulls = ExpectedPulls { at_least_bytes, ..ExpectedPulls::default() };
+    Prediction { pulls, ..prediction(policy, runs, &after, is_reached) }
 }
 
-fn prediction(runs: Vec<PredictedRun>, after: &Space, policy: &kubelet::KubeletPolicy) -> Prediction {
+fn prediction(
+    policy: ComparedPolicy,
+    runs: Vec<PredictedRun>,
+    after: &Space,
+    is_reached: bool,
+) -> Prediction {
     Prediction {
+        policy,
         deleted: runs.iter().map(|run| run.deleted.len()).sum(),
+        never_pulled: 0,
         // The runtime's listing says the sizes.
         believed_bytes: runs.iter().map(|run| run.believed_bytes).fold(0, u64::saturating_add),
         freed_bytes: runs.iter().map(|run| run.freed_bytes).fold(0, u64::saturating_add),
+        pulls: ExpectedPulls::default(),
         usage_after_percent: two_decimals(after.used_percent()),
-        reached: policy.is_at_low(after),
+        reached: is_reached,
         runs,
     }
+}
+
+impl Prediction {
+    /// Adds what the deleted images are expected to cost.
+    fn priced(mut self, input: &Input<'_>, costs: &PullCosts) -> Self {
+        let images = images(input.inventory, &self.runs);
+        let cost = costs.of_images(input, &images);
+        self.pulls = ExpectedPulls { bytes: cost.bytes(), is_estimated: cost.is_estimated, ..self.pulls };
+        self.never_pulled = images.iter().filter(|image| !costs.can_return(**image)).count();
+        self
+    }
+}
+
+/// Returns the images that the runs delete, each once.
+fn images(inventory: &Inventory, runs: &[PredictedRun]) -> Vec<ImageIx> {
+    let deleted: HashSet<_> = runs.iter().flat_map(|run| &run.deleted).map(String::as_str).collect();
+    let images = (0..).map(ImageIx::from).zip(&inventory.images);
+    images.filter(|(_, image)| deleted.contains(image.id.as_str())).map(|(ix, _)| ix).collect()
 }
 
 #[cfg(test)]
@@ -214,7 +288,6 @@ mod tests {
     #[test]
     fn sums_of_listed_sizes_saturate() {
         let made = Scenario::article();
-        let kubelet = kubelet_policy(&marks(74, 69)).unwrap();
         let run = PredictedRun {
             deleted: vec!["a".into()],
             still_there: vec![],
@@ -225,7 +298,7 @@ mod tests {
             failure: None,
             events: vec![],
         };
-        let both = prediction(vec![run.clone(), run], &made.space(), &kubelet);
+        let both = prediction(ComparedPolicy::Kubelet, vec![run.clone(), run], &made.space(), false);
         assert_eq!((both.believed_bytes, both.freed_bytes), (u64::MAX, 10));
     }
 
@@ -248,34 +321,40 @@ mod tests {
             scanned: made.now,
         };
         let kubelet = kubelet_policy(&policy).unwrap();
-        let both = compare(input, &[Ok(made.space())], &Scenario::listing(&inventory), kubelet).unwrap();
+        let both =
+            compare(input, &[Ok(made.space())], Some(&Scenario::listing(&inventory)), Some(kubelet)).unwrap();
         assert!((both.usage_before_percent - 77.0).abs() < 0.01, "{}", both.usage_before_percent);
-        for (policy, prediction) in [("kubelet", &both.kubelet), ("exact", &both.exact)] {
+        for prediction in &both.policies {
             println!(
-                "{policy}: {} runs, {} images, {} bytes believed, {} freed, {:.2} % in the end",
+                "{}: {} runs, {} images, {} bytes believed, {} freed, {:.2} % in the end, {:?}",
+                prediction.policy,
                 prediction.runs.len(),
                 prediction.deleted,
                 prediction.believed_bytes,
                 prediction.freed_bytes,
-                prediction.usage_after_percent
+                prediction.usage_after_percent,
+                prediction.pulls,
             );
         }
-        assert_eq!(both.kubelet.runs.len(), 3);
-        assert_eq!(format!("{:.0}", both.kubelet.usage_after_percent), "72");
-        assert!(!both.kubelet.reached);
-        for run in &both.kubelet.runs {
+        let [kubelet_runs, exact, cheapest] = &both.policies[..] else { panic!("{both:?}") };
+        assert!(cheapest.reached && cheapest.pulls.bytes <= exact.pulls.bytes, "{cheapest:?}");
+        assert!(cheapest.pulls.at_least_bytes.unwrap() <= cheapest.pulls.bytes, "{cheapest:?}");
+        assert_eq!(kubelet_runs.runs.len(), 3);
+        assert_eq!(format!("{:.0}", kubelet_runs.usage_after_percent), "72");
+        assert!(!kubelet_runs.reached);
+        for run in &kubelet_runs.runs {
             assert!(run.believed_bytes >= run.wanted_bytes, "each run believes that it has succeeded");
             assert!(run.freed_bytes < run.wanted_bytes);
             assert_eq!(run.failure, None);
         }
-        assert_eq!(both.exact.runs.len(), 1);
-        assert!(both.exact.reached);
+        assert_eq!(exact.runs.len(), 1);
+        assert!(exact.reached);
         // An image that a container has mounted is in use.
         let mut listing = Scenario::listing(&inventory);
-        let first = &both.kubelet.runs[0].deleted[0];
+        let first = &kubelet_runs.runs[0].deleted[0];
         listing.containers[0].mounted_images.push(first.clone());
-        let mounted = compare(input, &[Ok(made.space())], &listing, kubelet).unwrap();
-        assert!(mounted.kubelet.runs.iter().all(|run| !run.deleted.contains(first)));
+        let mounted = compare(input, &[Ok(made.space())], Some(&listing), Some(kubelet)).unwrap();
+        assert!(mounted.policies[0].runs.iter().all(|run| !run.deleted.contains(first)));
         let plan = plan(input, Task::Policy, &[Ok(made.space())]);
         let last = plan.steps.last().unwrap();
         let before = plan.filesystems[0].after.clone().unwrap().unwrap();
@@ -307,12 +386,13 @@ mod tests {
             scanned: made.now + jiff::SignedDuration::from_secs(1),
         };
         let kubelet = kubelet_policy(&policy).unwrap();
-        let both = compare(input, &[Ok(made.space())], &Scenario::listing(&inventory), kubelet).unwrap();
-        let last = both.kubelet.runs.last().unwrap();
+        let both =
+            compare(input, &[Ok(made.space())], Some(&Scenario::listing(&inventory)), Some(kubelet)).unwrap();
+        let last = both.policies[0].runs.last().unwrap();
         assert!(last.deleted.is_empty() && last.failure.is_some());
         assert!(last.events.contains(&"ImageGCFailed"), "{:?}", last.events);
-        assert_eq!(both.kubelet.deleted, 138, "only the runtime's refusal keeps the other 30");
-        assert_eq!(both.exact.deleted, 138);
+        assert_eq!(both.policies[0].deleted, 138, "only the runtime's refusal keeps the other 30");
+        assert_eq!(both.policies[1].deleted, 138);
         let plan = plan(input, Task::Policy, &[Ok(made.space())]);
         assert!(plan.problems.is_empty(), "policy exact does not even try");
     }

@@ -27,7 +27,21 @@ pub struct Policy {
     pub max_age: Option<SignedDuration>,
     /// Rules for images by name, in the order of asking.
     pub rules: Vec<ImageRule>,
+    /// Order of the space pass; the age pass deletes the longest idle first in any case.
+    pub order: DeletionOrder,
     pub protect: Protect,
+}
+
+names! {
+    /// Order in which images are deleted for space.
+    #[derive(Default)]
+    DeletionOrder {
+        /// Longest idle first.
+        #[default]
+        Idle = "idle",
+        /// The set that is expected to cost least to pull again.
+        Cheapest = "cheapest",
+    }
 }
 
 impl Policy {
@@ -170,6 +184,8 @@ pub struct Ages {
     pub last_used: Option<Timestamp>,
     /// Number of containers created from it that scans have found.
     pub use_count: u64,
+    /// Number of times that it came back after it was deleted, as far as that is remembered.
+    pub returns: u32,
     /// Start of its idle time: the latest of the first detection, the last use, and the scan that proved it unused
     /// again. [`Self::new`] assumes no such scan.
     pub counted_from: Timestamp,
@@ -180,7 +196,7 @@ impl Ages {
     #[must_use]
     pub fn new(first_detected: Timestamp, last_used: Option<Timestamp>, use_count: u64) -> Self {
         let counted_from = last_used.map_or(first_detected, |used| used.max(first_detected));
-        Self { first_detected, last_used, use_count, counted_from }
+        Self { first_detected, last_used, use_count, returns: 0, counted_from }
     }
 
     /// Start of the time in which it is proven to be unused. An image that was never found in use is idle since its

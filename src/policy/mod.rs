@@ -5,6 +5,7 @@
 //! each deletion frees. [`kubelet`] is the kubelet's own algorithm, rule by rule; [`compare`] shows the difference.
 //! `docs/how-it-decides.md` explains both for operators.
 
+pub mod cheapest;
 pub mod compare;
 pub mod containers;
 pub mod forecast;
@@ -20,7 +21,7 @@ pub(crate) mod scenario;
 pub mod space;
 pub mod thresholds;
 
-pub use input::{Ages, BackOff, Facts, FullFilesystem, Input, Policy, Protect};
+pub use input::{Ages, BackOff, DeletionOrder, Facts, FullFilesystem, Input, Policy, Protect};
 pub use plan::{Planner, Task};
 pub use space::{FreeFloor, Targets, Thresholds};
 

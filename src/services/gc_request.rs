@@ -20,8 +20,8 @@ names! {
 #[derive(Clone, Debug)]
 pub enum Selection<'a> {
     /// Everything that the policy selects, limited to these kinds; empty: as configured. Policy `kubelet` is only for a
-    /// dry run.
-    Gc { only: Vec<Only>, policy: PolicyKind },
+    /// dry run, and so is the comparison with others.
+    Gc { only: Vec<Only>, policy: PolicyKind, compare: bool },
     /// The named images, and those of the lines of lists (`listed`), which need not be on this node. `all_tags`: a name
     /// means the image with all its names.
     Rm { references: &'a [String], listed: &'a [ListLine], all_tags: bool },

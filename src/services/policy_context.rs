@@ -301,6 +301,7 @@ fn ages_of(age: &ImageAge) -> Ages {
         first_detected: age.first_detected,
         last_used: age.last_used,
         use_count: age.use_count,
+        returns: age.life.saturating_sub(1),
         counted_from: age.counted_from,
     }
 }

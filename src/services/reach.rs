@@ -50,7 +50,7 @@ pub fn scan(
     config: &Config,
 ) -> Result<(ScanResult, Reach), Error> {
     let mut scanned =
-        scan::scan_with(request, observer, Purpose::Look, false, ScanOptions::with_labels(config))?;
+        scan::scan_with(request, observer, Purpose::Look, false, ScanOptions::for_policy(config))?;
     let reach = Reach::find(request, config, &mut scanned);
     Ok((scanned, reach))
 }
@@ -140,7 +140,7 @@ fn facts(
     scan: &Scan,
     editors: &Editors,
 ) -> Result<(ImageFacts, Vec<Way>, Option<String>), Error> {
-    let selection = Selection::Gc { only: vec![Only::Images], policy: PolicyKind::Exact };
+    let selection = Selection::Gc { only: vec![Only::Images], policy: PolicyKind::Exact, compare: false };
     let gc_request = GcRequest { request, config, selection, dry_run: true, while_runtime_runs: false };
     let mut deleter = Deleter::for_reading(&gc_request, scan)?;
     deleter.check(request, &scan.inventory, editors)?;

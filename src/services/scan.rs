@@ -9,6 +9,7 @@ use crate::history::ages::InventoryAges;
 use crate::model::documents::reader::is_node_name;
 use crate::node::kubelet::Kubelet;
 use crate::node::places::KubeletPlaces;
+use crate::policy::DeletionOrder;
 use crate::services::database;
 use crate::services::error::{Error, Exit};
 use crate::services::observer::{Audience, Observer};
@@ -71,8 +72,19 @@ pub(crate) struct ScanOptions {
 }
 
 impl ScanOptions {
-    pub(crate) fn with_labels(config: &Config) -> Self {
-        Self { labels: !config.images.protect.labels.is_empty(), ..Self::default() }
+    /// Returns the options of a scan that a plan is made of: labels and manifests are read if the policy needs them.
+    pub(crate) fn for_policy(config: &Config) -> Self {
+        let policy = &config.images;
+        Self {
+            labels: !policy.protect.labels.is_empty(),
+            blobs: policy.order == DeletionOrder::Cheapest,
+            ..Self::default()
+        }
+    }
+
+    /// Also reads the manifests, if `blobs` is true.
+    pub(crate) fn with_blobs(self, blobs: bool) -> Self {
+        Self { blobs: self.blobs || blobs, ..self }
     }
 }
 

@@ -14,7 +14,7 @@ use cri_server::article::ArticleNode;
 use cri_server::gc_node::{assert_exact, deleted};
 use layersweep::policy::compare::Prediction;
 use serde_json::Value;
-use support::program::{list, text, texts};
+use support::program::{list, number, text, texts};
 
 const GC: [&str; 5] = ["gc", "--high", "74", "--low", "69"];
 const DRY: [&str; 1] = ["--dry-run"];
@@ -36,7 +36,7 @@ fn article_node_reaches_low_threshold() {
     println!("{}", screen.stdout);
     let dry = node.json(4, &[&GC[..], &DRY, &KUBELET].concat());
     let both = &dry["comparison"][0];
-    let (kubelet, exact) = (&both["kubelet"], &both["exact"]);
+    let [kubelet, exact, cheapest] = list(both, "/policies") else { panic!("{both:#}") };
     assert_eq!(list(kubelet, "/runs").len(), 3, "{both:#}");
     assert_eq!(kubelet["reached"], false);
     for run in list(kubelet, "/runs") {
@@ -46,6 +46,8 @@ fn article_node_reaches_low_threshold() {
     }
     assert_eq!(list(exact, "/runs").len(), 1, "{both:#}");
     assert_eq!(exact["reached"], true);
+    assert_eq!(cheapest["reached"], true);
+    assert!(number(cheapest, "/pulls/bytes") <= number(exact, "/pulls/bytes"), "{both:#}");
 
     // Both match the plans that the planner makes from the numbers alone.
     let model = article.model(74, 69);
@@ -53,8 +55,8 @@ fn article_node_reaches_low_threshold() {
         .iter()
         .map(|image| (text(image, "/id").to_owned(), texts(image, "/names").remove(0)))
         .collect();
-    assert_same_deletions(&article, &model.kubelet, kubelet, &names);
-    assert_same_deletions(&article, &model.exact, exact, &names);
+    assert_same_deletions(&article, &model.policies[0], kubelet, &names);
+    assert_same_deletions(&article, &model.policies[1], exact, &names);
 
     // Policy exact: one run reaches the threshold, and deletes no image more than needed.
     let planned = node.json(0, &[&GC[..], &DRY].concat());

@@ -251,6 +251,56 @@ fn undeletable_leak_fails_the_run() {
     assert_eq!(text(&done, "/outcome"), "reached", "{done:#}");
 }
 
+/// Sets what the records say of an image: days since its first detection and its last use, and the number of uses.
+fn remember(down: &Down, name: &str, (first, last): (f64, f64), use_count: i64) {
+    let database = rusqlite::Connection::open(down.state.join("layersweep.db")).unwrap();
+    let [first, last] = [first, last].map(|days| {
+        let ago = jiff::SignedDuration::from_secs_f64(days * 86_400.0);
+        (jiff::Timestamp::now() - ago).as_microsecond()
+    });
+    let sql = "UPDATE images SET first_detected = ?1, last_used = ?2, use_count = ?3, proven_since = NULL
+        WHERE names LIKE '%' || ?4 || '%'";
+    let changed = database.execute(sql, rusqlite::params![first, last, use_count, name]).unwrap();
+    assert_eq!(changed, 1, "{name}");
+}
+
+/// All images are equally large. The first one is idle for longest, but was used every day for two months.
+#[test]
+fn cheapest_order_keeps_image_in_regular_use() {
+    let Some(down) = Down::new(Fs::Ext4, 160 * MIB) else { return };
+    down.json(0, &["scan"]);
+    for number in (1..IMAGES).filter(|number| *number != IN_USE) {
+        remember(&down, &name(number), (60.0, 2.5), 1);
+    }
+    remember(&down, &name(0), (63.0, 3.0), 61);
+    remember(&down, &name(3), (60.0, 2.9), 1);
+    let used = down.used_percent().floor();
+    let [high, low] = [used, used - 2.0].map(|percent| format!("{percent}"));
+    let real = ["gc", "--via", "direct", "--high", &high, "--low", &low];
+    assert_eq!(deleted(&down.json(0, &[&real[..], &["--dry-run"]].concat())), [name(0)]);
+    let real = [&real[..], &["--order", "cheapest"]].concat();
+    let dry = [&real[..], &["--dry-run"]].concat();
+    let compared = down.json(0, &[&dry[..], &["--compare"]].concat());
+    assert_eq!(deleted(&compared), [name(3)], "{compared:#}");
+    let pulls = &list(&compared, "/filesystems")[0]["pulls"];
+    let [expected, least] = ["bytes", "at_least_bytes"].map(|key| pulls[key].as_u64().unwrap());
+    // 6 MiB are wanted again with a chance of about a quarter.
+    assert!((MIB..2 * MIB).contains(&expected) && (1..=expected).contains(&least), "{pulls:#}");
+    assert_eq!(pulls["is_estimated"], false, "the manifests have the sizes: {pulls:#}");
+    let [idle, cheapest] = list(&compared, "/comparison/0/policies") else { panic!("{compared:#}") };
+    assert_eq!(cheapest["pulls"], *pulls, "{compared:#}");
+    assert!(idle["pulls"]["bytes"].as_u64().unwrap() > expected * 3 / 2, "{idle:#}");
+    assert_eq!([&idle["reached"], &cheapest["reached"]], [true, true]);
+    let screen = down.run(&dry).expect_code(0).stdout;
+    assert!(
+        screen.contains("\nexpected pulls: 1.") && screen.contains("; no choice costs less than "),
+        "{screen}"
+    );
+    let done = down.json(0, &real);
+    assert_eq!(deleted(&done), [name(3)], "{done:#}");
+    down.podman_works();
+}
+
 /// Killed at any moment: the tools still work, and the next run finishes.
 #[test]
 fn killed_run_is_finished_by_next_run() {

@@ -33,7 +33,7 @@ fn artifact_is_removed_by_name_and_measured() {
     // An artifact without a name cannot be removed through CRI.
     let unnamed = artifacts.add(None, &[&content(2, 4096)]);
     let compared = node.json(0, &["gc", "--high", "75", "--low", "74", "--dry-run", "--policy", "kubelet"]);
-    let story = &compared["comparison"][0]["kubelet"];
+    let story = &compared["comparison"][0]["policies"][0];
     let first = &list(story, "/runs")[0];
     assert_eq!(texts(first, "/still_there").first(), Some(&id), "{story:#}");
     assert!(number(first, "/believed_bytes") >= 12 * MIB, "{story:#}");

@@ -275,6 +275,11 @@ impl<'a> Gc<'a> {
         Ok(deleter)
     }
 
+    /// Returns true if this is a dry run that shows the policies side by side.
+    fn compares(&self) -> bool {
+        self.kubelet.is_some() || matches!(self.gc_request.selection, Selection::Gc { compare: true, .. })
+    }
+
     fn policy(&self) -> PolicyKind {
         if self.kubelet.is_some() { PolicyKind::Kubelet } else { PolicyKind::Exact }
     }

@@ -1,6 +1,6 @@
 //! The plan of a run: a scan, then containers and leaks, then images as they will be after those deletions.
 
-use super::{Gc, Planned, Work, refuse_part, stores_with_ways, without};
+use super::{Gc, Planned, Work, as_kubelet, refuse_part, stores_with_ways, without};
 use crate::app::gc::GcResult;
 use crate::app::rm::{self, NamedImages};
 use crate::config::Via;
@@ -50,7 +50,7 @@ struct WholePlan {
 /// The first plan of a run, with what the runtime and the editors know.
 struct JudgedPlan {
     whole: WholePlan,
-    /// Comparison of both policies, in a dry run of the kubelet's.
+    /// Comparison of the policies, in a dry run of the kubelet's or if it is requested.
     comparison: Option<Comparison>,
     facts: ImageFacts,
     /// Way of each store.
@@ -200,12 +200,13 @@ impl Gc<'_> {
     fn scan(&self) -> Result<ScanResult, Error> {
         let GcRequest { request, config, dry_run, .. } = self.gc_request;
         let purpose = if dry_run { Purpose::Look } else { Purpose::Delete };
+        let compares = self.compares();
         scan::scan_with(
             request,
             self.command_run.observer,
             purpose,
             !dry_run,
-            ScanOptions::with_labels(config),
+            ScanOptions::for_policy(config).with_blobs(compares),
         )
     }
 
@@ -224,8 +225,7 @@ impl Gc<'_> {
         Ok(())
     }
 
-    /// Plans leaks, containers and images from one scan. In a dry run of the kubelet's policy, also compares both
-    /// policies. Also returns the facts about the images, and the ways of the stores.
+    /// Plans leaks, containers and images from one scan. If requested, also compares the policies. Also returns the facts about the images, and the ways of the stores.
     fn plan_all(&mut self, work: &Work, deleter: &mut Deleter) -> Result<JudgedPlan, Error> {
         let scan = &work.scanned.scan;
         let mut context =
@@ -250,7 +250,9 @@ impl Gc<'_> {
             // The filesystems may report now that there is less to do.
             whole = self.plan_once(work, &images)?;
         }
-        let comparison = self.kubelet.and_then(|policy| images::side_by_side(scan, &context, &facts, policy));
+        let kubelet = self.kubelet.or_else(|| as_kubelet(&work.config.images).ok());
+        let comparison =
+            self.compares().then(|| images::side_by_side(scan, &context, &facts, kubelet)).flatten();
         Ok(JudgedPlan { whole, comparison, facts, ways })
     }
 

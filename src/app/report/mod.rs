@@ -84,7 +84,7 @@ pub fn report(
     since: Timestamp,
 ) -> Result<Report, Error> {
     let mut result =
-        scan::scan_with(request, observer, Purpose::Report, false, ScanOptions::with_labels(config))?;
+        scan::scan_with(request, observer, Purpose::Report, false, ScanOptions::for_policy(config))?;
     let plans = planned::plans(request, observer, config, &mut result)?;
     let scan = &result.scan;
     let other_users = outside::measure_with_files(request, observer, config, scan, None);

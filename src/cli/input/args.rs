@@ -15,6 +15,7 @@ use crate::cli::input::values::{Since, one_of};
 use crate::config::{Flag, Via};
 use crate::history::runs::TargetKind;
 use crate::model::refs::GroupBy;
+use crate::policy::DeletionOrder;
 use crate::sys::ioprio::IoPriority;
 
 /// Shows exactly how many bytes each container image holds on this node's disk.
@@ -335,6 +336,7 @@ impl Command {
                 ("images.inodes_high_percent", "--inodes-high", percent(args.inodes_high.as_ref())),
                 ("images.min_age", "--min-age", args.min_age.as_deref()),
                 ("images.max_age", "--max-age", args.max_age.as_deref()),
+                ("images.order", "--order", args.order.map(DeletionOrder::as_str)),
                 ("images.via", "--via", args.via.map(Via::as_str)),
             ],
             Self::Sweep(args) => vec![("leaks.min_age", "--min-age", args.min_age.as_deref())],

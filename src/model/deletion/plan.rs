@@ -500,6 +500,21 @@ pub struct FilesystemPlan {
     pub few_inodes: Option<u64>,
     /// Reason why it could not be judged.
     pub invalid: Option<InvalidStats>,
+    /// What the deletions for space are expected to cost, with the order `cheapest`.
+    pub pulls: Option<ExpectedPulls>,
+}
+
+/// Bytes that a pull is expected to transfer again for what a pass deletes: of each layer its compressed size times the
+/// chance that an image with it is wanted again within a day.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ExpectedPullsDoc"))]
+pub struct ExpectedPulls {
+    /// Expected bytes.
+    pub bytes: u64,
+    /// Bytes that no choice of images costs less than; null if the images that can be pulled again do not free enough.
+    pub at_least_bytes: Option<u64>,
+    /// The compressed size of some layers is unknown, and was estimated from their size on the disk.
+    pub is_estimated: bool,
 }
 
 impl FilesystemPlan {
@@ -514,6 +529,7 @@ impl FilesystemPlan {
             end: PassEnd::Open,
             few_inodes: None,
             invalid: None,
+            pulls: None,
         }
     }
 }

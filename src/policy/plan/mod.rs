@@ -9,6 +9,7 @@
 //! the images that it names are deleted.
 
 mod full_disk;
+mod pass_order;
 mod space_pass;
 #[cfg(test)]
 mod tests;
@@ -20,7 +21,7 @@ use std::rc::Rc;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::model::deletion::plan::{
-    self, Cause, Failure, FilesystemPlan, Kept, PassEnd, Phase, Target, Trigger,
+    self, Cause, ExpectedPulls, Failure, FilesystemPlan, Kept, PassEnd, Phase, Target, Trigger,
 };
 use crate::model::refs::{Live, Root};
 use crate::model::rules::{Rule, Ruling};
@@ -30,10 +31,12 @@ use crate::model::{
     Aftermath, Answer, ContainerState, FilesystemIx, ImageIx, Inventory, NodeIx, OutcomeKind, Plan, Problem,
     Step,
 };
-use crate::policy::input::{Ages, FullFilesystem, Input};
+use crate::policy::cheapest::costs::{PullCost, PullCosts};
+use crate::policy::input::{Ages, DeletionOrder, FullFilesystem, Input};
 use crate::policy::rules::{self, Judge};
 
 use full_disk::FirstDeletion;
+use pass_order::PassStart;
 use space_pass::{SpacePass, gain_on};
 pub use types::Task;
 
@@ -47,8 +50,10 @@ pub struct Planner<'a> {
     /// Images that a request names, each once; otherwise the candidates in the order of the policy.
     order: Vec<ImageIx>,
     is_request: bool,
-    /// By image: its position in `order`.
-    rank: Vec<usize>,
+    /// Expected costs of pulling images again, from the first space pass with the order `cheapest` on.
+    costs: Option<PullCosts>,
+    /// Costs of the deletions for space, by filesystem.
+    spent: HashMap<FilesystemIx, PullCost>,
     /// By image: its maximum idle time, if it has one.
     max_ages: Vec<Option<SignedDuration>>,
     stage: Stage,
@@ -103,7 +108,6 @@ impl<'a> Planner<'a> {
         let named = task.named(states.len());
         let is_request = named.is_some();
         let order = named.unwrap_or_else(|| order(&input, &states));
-        let rank = ranks(&order, states.len());
         let reachable = judged_filesystems(&input, &states, is_request);
         let filesystems = reachable.into_iter().map(FilesystemPlan::new).collect();
         Self {
@@ -113,7 +117,8 @@ impl<'a> Planner<'a> {
             states,
             order,
             is_request,
-            rank,
+            costs: None,
+            spent: HashMap::new(),
             max_ages: max_ages(&input),
             stage: Stage::first(is_request),
             pending: None,
@@ -144,6 +149,7 @@ impl<'a> Planner<'a> {
         match answer {
             Answer::Removed | Answer::RemovedInPart(_) => {
                 self.age |= step.cause == Cause::Age;
+                self.note_cost(image, &step);
                 self.steps.push(step);
             }
             // Another process deleted it: this is not an error, but not a deletion of this run either.
@@ -167,10 +173,18 @@ impl<'a> Planner<'a> {
             self.keep_last_holders(image);
         }
         if let Stage::Space { pass: Some(pass), .. } = &mut self.stage {
-            pass.answered(&self.input, &self.live, &self.rank, image, is_gone);
+            pass.answered(&self.input, &self.live, image, is_gone);
         }
         if is_gone {
             self.made_room(image);
+        }
+    }
+
+    /// Adds the expected cost of pulling a deleted image again to that of its filesystem.
+    fn note_cost(&mut self, image: ImageIx, step: &Step) {
+        if let (Some(costs), Some(filesystem), Cause::Space) = (&self.costs, step.filesystem, step.cause) {
+            let cost = costs.of_nodes(self.live.last_held(Root::Image(image)));
+            *self.spent.entry(filesystem).or_default() += cost;
         }
     }
 
@@ -225,6 +239,10 @@ impl<'a> Planner<'a> {
         let cannot_begin = self.keep_images_of_full_stores();
         for plan in &mut self.filesystems {
             plan.after = measured.get(plan.filesystem.get()).cloned();
+            if let Some(pulls) = &mut plan.pulls {
+                let spent = self.spent.get(&plan.filesystem).copied().unwrap_or_default();
+                *pulls = ExpectedPulls { bytes: spent.bytes(), is_estimated: spent.is_estimated, ..*pulls };
+            }
         }
         let kept = self.kept(aged_left);
         let space = self.filesystems.iter().any(|plan| plan.started.any());
@@ -445,7 +463,7 @@ impl<'a> Planner<'a> {
                 .iter()
                 .copied()
                 .filter(|image| matches!(self.states[image.get()], ImageState::Candidate));
-            plan.few_inodes = pass.few_inodes(&self.input, &self.live, candidates, wanted.inodes);
+            plan.few_inodes = pass.few_inodes(&self.input, &self.live, candidates.clone(), wanted.inodes);
             let wanted = match plan.few_inodes {
                 Some(_) => BytesAndInodes { inodes: 0, ..wanted },
                 None => wanted,
@@ -460,11 +478,28 @@ impl<'a> Planner<'a> {
             let is_open = |image: ImageIx| {
                 matches!(states[image.get()], ImageState::Candidate) && full_disk.is_possible(image)
             };
-            let found = pass.next(&self.input, &self.live, (&self.order, &self.rank), is_open, wanted);
+            if !pass.has_order() {
+                let candidates = candidates.collect();
+                let order = match self.input.policy.order {
+                    DeletionOrder::Idle => candidates,
+                    DeletionOrder::Cheapest => {
+                        let costs = self.costs.get_or_insert_with(|| PullCosts::of(&self.input));
+                        let (input, live) = (&self.input, &self.live);
+                        let start = PassStart { input, live, costs, filesystem, wanted };
+                        let (order, at_least_bytes) =
+                            start.cheapest(candidates, |image| full_disk.is_possible(image));
+                        plan.pulls
+                            .get_or_insert(ExpectedPulls { at_least_bytes, ..ExpectedPulls::default() });
+                        order
+                    }
+                };
+                pass.follow(order);
+            }
+            let found = pass.next(&self.input, &self.live, is_open, wanted);
             match found {
                 // A rule keeps it now: the other members of its group are considered again.
                 Some((image, _)) if !is_open(image) => {
-                    pass.answered(&self.input, &self.live, &self.rank, image, false);
+                    pass.answered(&self.input, &self.live, image, false);
                 }
                 Some((image, group)) => {
                     return Some(self.step(image, Cause::Space, filesystem, group, measured));
@@ -633,15 +668,6 @@ impl<'a> Planner<'a> {
         };
         Ruling::keeps(Rule::NotNeeded, detail)
     }
-}
-
-/// Returns the position of each image in `order`.
-fn ranks(order: &[ImageIx], images: usize) -> Vec<usize> {
-    let mut rank = vec![usize::MAX; images];
-    for (position, image) in order.iter().enumerate() {
-        rank[image.get()] = position;
-    }
-    rank
 }
 
 /// Returns the whole plan if every prediction is right: `--dry-run` prints it. `measured` has one entry for each

@@ -31,6 +31,9 @@ pub(crate) struct SpacePass {
     worth: BytesAndInodes,
     /// Bytes and inodes that are still wanted, as of the last measurement.
     wanted: BytesAndInodes,
+    order: Vec<ImageIx>,
+    /// By image: its position in the order.
+    rank: Vec<usize>,
     /// Position of the next candidate in the order.
     next: usize,
     passed: Vec<bool>,
@@ -55,6 +58,8 @@ impl SpacePass {
                 inodes: (wanted.inodes / 1000).clamp(1, MAX_WORTH_INODES),
             },
             wanted,
+            order: Vec::new(),
+            rank: vec![usize::MAX; inventory.images.len()],
             next: 0,
             passed: vec![false; inventory.images.len()],
             passed_holders: vec![0; inventory.nodes.len()],
@@ -63,6 +68,18 @@ impl SpacePass {
             added_up: false,
             deletable_inodes: None,
         }
+    }
+
+    /// Sets the order of the candidates, before the first one.
+    pub(crate) fn follow(&mut self, order: Vec<ImageIx>) {
+        for (position, image) in order.iter().enumerate() {
+            self.rank[image.get()] = position;
+        }
+        self.order = order;
+    }
+
+    pub(crate) fn has_order(&self) -> bool {
+        !self.order.is_empty()
     }
 
     pub(crate) fn filesystem(&self) -> FilesystemIx {
@@ -112,7 +129,6 @@ impl SpacePass {
         &mut self,
         input: &Input<'_>,
         live: &Live<'_>,
-        (order, rank): (&[ImageIx], &[usize]),
         is_open: impl Fn(ImageIx) -> bool,
         wanted: BytesAndInodes,
     ) -> Option<(ImageIx, Option<usize>)> {
@@ -122,12 +138,12 @@ impl SpacePass {
                 let members = self.group.len() + 1;
                 return Some((image, (members > 1).then_some(members)));
             }
-            let Some(image) = order.get(self.next).copied() else {
+            let Some(image) = self.order.get(self.next).copied() else {
                 if self.added_up {
                     return None;
                 }
                 self.added_up = true;
-                self.add_up(input, live, order);
+                self.add_up(input, live);
                 continue;
             };
             self.next += 1;
@@ -139,19 +155,12 @@ impl SpacePass {
             }
             self.pass_over(input, image);
             self.touched.push(image);
-            self.form_group(input, live, rank);
+            self.form_group(input, live);
         }
     }
 
     /// Records the outcome for the image that was handed out.
-    pub(crate) fn answered(
-        &mut self,
-        input: &Input<'_>,
-        live: &Live<'_>,
-        rank: &[usize],
-        image: ImageIx,
-        is_deleted: bool,
-    ) {
+    pub(crate) fn answered(&mut self, input: &Input<'_>, live: &Live<'_>, image: ImageIx, is_deleted: bool) {
         self.take_back(input, image);
         if is_deleted {
             self.touched.push(image);
@@ -161,7 +170,7 @@ impl SpacePass {
             self.added_up = false;
         }
         if self.group.is_empty() {
-            self.form_group(input, live, rank);
+            self.form_group(input, live);
         }
     }
 
@@ -201,7 +210,7 @@ impl SpacePass {
 
     /// Looks for enough bytes among the nodes of the touched images that only passed-over images reach. If there
     /// are enough, queues those images as a group.
-    fn form_group(&mut self, input: &Input<'_>, live: &Live<'_>, rank: &[usize]) {
+    fn form_group(&mut self, input: &Input<'_>, live: &Live<'_>) {
         while let Some(image) = self.touched.pop() {
             let mut left: Vec<_> =
                 self.nodes(input, image).filter(|node| self.is_left_to_passed(live, *node)).collect();
@@ -216,7 +225,7 @@ impl SpacePass {
                 },
             };
             let mut members: Vec<_> = seeds.iter().flat_map(|node| self.holders(input, *node)).collect();
-            members.sort_unstable_by_key(|member| rank[member.get()]);
+            members.sort_unstable_by_key(|member| self.rank[member.get()]);
             members.dedup();
             self.group.extend(members);
             // Check it again after this group has been deleted.
@@ -234,12 +243,12 @@ impl SpacePass {
 
     /// Deletes the images with small gains if all their gains together are sufficient. By now, no single gain is
     /// large enough.
-    fn add_up(&mut self, input: &Input<'_>, live: &Live<'_>, order: &[ImageIx]) {
+    fn add_up(&mut self, input: &Input<'_>, live: &Live<'_>) {
         let wanted = self.wanted;
         let mut useful = Vec::new();
         let mut sum = Size::default();
         let mut counted = vec![false; self.passed_holders.len()];
-        for image in order.iter().copied().filter(|image| self.passed[image.get()]) {
+        for image in self.order.iter().copied().filter(|image| self.passed[image.get()]) {
             let mut has_gain = false;
             for node in self.nodes(input, image).filter(|node| self.is_left_to_passed(live, *node)) {
                 let size = input.inventory[node].size;

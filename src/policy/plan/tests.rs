@@ -9,7 +9,9 @@ use crate::model::{
     Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, NamedImage, Node, NodeKind,
     Origin, Owner, Size, Store, StoreKind, Use,
 };
-use crate::policy::input::{Ages, BackOff, Facts, FullFilesystem, NotRepullable, Policy, Protect};
+use crate::policy::input::{
+    Ages, BackOff, DeletionOrder, Facts, FullFilesystem, NotRepullable, Policy, Protect,
+};
 use crate::policy::plan::*;
 use crate::policy::scenario::Scenario;
 use crate::policy::space::{FreeFloor, Targets, Thresholds};
@@ -617,6 +619,7 @@ fn planning_a_big_node() {
     for (case, policy, measured) in [
         ("90 to 60 %", percent(75, 60), made.space()),
         ("everything", percent(1, 0), made.space()),
+        ("cheapest, 90 to 60 %", Policy { order: DeletionOrder::Cheapest, ..percent(75, 60) }, made.space()),
         (
             "all by age",
             Policy { max_age: Some(SignedDuration::from_secs(1)), ..percent(99, 98) },
@@ -645,6 +648,7 @@ fn planning_a_big_node() {
     }
 }
 
+mod cheapest;
 mod full_disk;
 mod image_rules;
 mod inodes;

@@ -14,7 +14,7 @@ use crate::execute::way::Way;
 use crate::history::runs::{Command, Event};
 use crate::model::deletion::outcome::{Outcome, OutcomeKind};
 use crate::model::deletion::plan::{
-    FilesystemPlan, Kept, PassEnd, Problem, Step, Target, TargetKind, Trigger, apply,
+    ExpectedPulls, FilesystemPlan, Kept, PassEnd, Problem, Step, Target, TargetKind, Trigger, apply,
 };
 use crate::model::rules::Rule;
 use crate::model::space::{Measured, Started};
@@ -95,7 +95,7 @@ pub struct GcDoc {
     /// Stopped containers, if a target was not reached, with the images that only they keep and the commands that remove
     /// them.
     pub stopped: StoppedHolders,
-    /// Both policies compared on the runtime's image filesystem, for a dry run of policy `kubelet`.
+    /// The policies compared on the runtime's image filesystem, for a dry run with `--compare` or of policy `kubelet`.
     pub comparison: Vec<ComparisonDoc>,
     /// Files that could not be read, and records that contradict each other.
     pub warnings: Vec<Finding>,
@@ -162,6 +162,8 @@ pub struct GcFilesystemDoc {
     /// Targets that were missed at the start: `used`, `free`, `inodes`.
     #[cfg_attr(test, schemars(with = "Vec<String>"))]
     pub started: Started,
+    /// What the deletions for space are expected to cost; null without deletions for space and with the order `idle`.
+    pub pulls: Option<ExpectedPulls>,
     /// `not_needed`, `reached`, `not_reached` or `failed`.
     pub outcome: OutcomeKind,
 }
@@ -234,15 +236,15 @@ pub struct KeptDoc {
     pub closed_store: Option<usize>,
 }
 
-/// Both policies on one filesystem.
+/// The policies on one filesystem.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ComparisonDoc {
     /// Mount point of the filesystem.
     pub mount: String,
-    /// Decisions of both policies.
+    /// Decisions of the policies.
     #[serde(flatten)]
-    pub both: Comparison,
+    pub policies: Comparison,
 }
 
 /// Builds the document of `gc` or `rm`.
@@ -319,7 +321,7 @@ pub fn gc(result: &GcResult) -> GcDoc {
         not_in_store: result.outside.iter().map(not_in_store).collect(),
         inode_use: result.inode_uses.iter().map(inode_use).collect(),
         stopped: result.stopped.clone(),
-        comparison: result.comparison.iter().map(|both| comparison(&plan.mounts, both)).collect(),
+        comparison: result.comparison.iter().map(|policies| comparison(&plan.mounts, policies)).collect(),
         warnings: result.findings.iter().cloned().chain(notes).collect(),
     }
 }
@@ -385,8 +387,8 @@ fn kept(result: &GcResult, kept: &Kept) -> KeptDoc {
     }
 }
 
-fn comparison(mounts: &[PathBuf], both: &Comparison) -> ComparisonDoc {
-    ComparisonDoc { mount: mount(mounts, both.filesystem), both: both.clone() }
+fn comparison(mounts: &[PathBuf], policies: &Comparison) -> ComparisonDoc {
+    ComparisonDoc { mount: mount(mounts, policies.filesystem), policies: policies.clone() }
 }
 
 fn percent(measured: Option<&Measured>) -> Option<f64> {
@@ -417,6 +419,7 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
         predicted_bytes: 0,
         measured_bytes: result.outcome.as_ref().map(|_| 0),
         started: plan.started,
+        pulls: plan.pulls,
         outcome: match plan.end {
             PassEnd::NotNeeded => OutcomeKind::NotNeeded,
             PassEnd::Reached => OutcomeKind::Reached,

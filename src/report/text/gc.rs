@@ -23,6 +23,7 @@ pub fn gc(document: &GcDoc, screen: &Screen) -> String {
     out.push_str(&failures(document));
     out.push('\n');
     out.push_str(&ending::ending(document));
+    out.push_str(&ending::expected_pulls(document));
     let is_gc = document.header.kind == DocumentKind::Gc;
     if !screen.notes {
         // The journal of a timer names the stores that the run left full.
@@ -55,7 +56,7 @@ fn filesystems(document: &GcDoc, screen: &Screen) -> String {
             out.push('\n');
         }
         // The comparison contains the line about its filesystem.
-        if document.comparison.iter().all(|both| both.mount != filesystem.mount) {
+        if document.comparison.iter().all(|comparison| comparison.mount != filesystem.mount) {
             out.push_str(&situation::situation(document, filesystem));
         }
         if several {

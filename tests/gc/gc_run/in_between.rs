@@ -204,8 +204,8 @@ fn changes_during_scan_do_not_stop_run() {
     let settings = compare::kubelet_policy(&policy).unwrap();
     let context = ByName::new(&node, &policy);
     let facts = ImageFacts::now(&scan, &context, &mut node.remover()).unwrap();
-    let both = images::side_by_side(&scan, &context, &facts, settings);
-    assert_eq!(both.unwrap().exact.deleted, plan.steps.len());
+    let both = images::side_by_side(&scan, &context, &facts, Some(settings)).unwrap();
+    assert_eq!(both.policies[1].deleted, plan.steps.len());
     let (dry, ..) = kubelet::plan(&[], &scan, &context, &facts, settings).unwrap();
     assert_eq!(dry.problems, []);
 

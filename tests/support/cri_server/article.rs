@@ -63,7 +63,7 @@ impl ArticleNode {
         };
         let listing = Scenario::listing(&inventory);
         let theirs = kubelet_policy(&policy).expect("marks");
-        compare(input, &[Ok(self.made.space())], &listing, theirs).expect("numbers")
+        compare(input, &[Ok(self.made.space())], Some(&listing), Some(theirs)).expect("numbers")
     }
 
     /// Writes the scenario's ages to the records, moved to the present. Images in use keep their last use.

@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use crate::cli::input::values::one_of;
 use crate::config::Via;
 use crate::model::{LeakClass, Recipe};
-use crate::policy::PolicyKind;
+use crate::policy::{DeletionOrder, PolicyKind};
 use crate::services::gc_request::Only;
 
 #[derive(Debug, ClapArgs)]
@@ -74,6 +74,10 @@ pub(crate) struct GcArgs {
     #[arg(long, value_name = "DURATION")]
     pub(crate) max_age: Option<String>,
 
+    /// Order in which images are deleted for space [default: idle]
+    #[arg(long, value_name = "ORDER", value_parser = one_of(DeletionOrder::ALL, order_help))]
+    pub(crate) order: Option<DeletionOrder>,
+
     /// Collect only these kinds, regardless of the configuration [default: images, and what is enabled]
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = one_of(Only::ALL, kind_help))]
     pub(crate) only: Vec<Only>,
@@ -81,6 +85,10 @@ pub(crate) struct GcArgs {
     /// Rules that decide: layersweep's, or with --dry-run the kubelet's [default: exact]
     #[arg(long, value_name = "POLICY", value_parser = one_of(PolicyKind::ALL, policy_help))]
     pub(crate) policy: Option<PolicyKind>,
+
+    /// With --dry-run: show the kubelet and both orders side by side
+    #[arg(long, requires = "dry_run")]
+    pub(crate) compare: bool,
 
     /// Program that deletes the images [default: auto]
     #[arg(long, value_name = "REMOVER", value_parser = one_of(Via::ALL, remover_help))]
@@ -111,9 +119,16 @@ fn remover_help(via: Via) -> &'static str {
     }
 }
 
+fn order_help(order: DeletionOrder) -> &'static str {
+    match order {
+        DeletionOrder::Idle => "Longest idle first",
+        DeletionOrder::Cheapest => "The images that are expected to cost least to pull again",
+    }
+}
+
 fn policy_help(policy: PolicyKind) -> &'static str {
     match policy {
-        PolicyKind::Exact => "By measured space, least recently used first",
+        PolicyKind::Exact => "By measured space, in the order of --order",
         PolicyKind::Kubelet => "The kubelet's algorithm, side by side with exact; only with --dry-run",
     }
 }

@@ -180,7 +180,8 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
              container runtime, or layersweep itself where no runtime owns the store), reads all stores and all \
              containers, applies the protection rules, deletes the images that were unused for longer than --max-age \
              (off by default), and then, on each filesystem that is above its high threshold, the image that was \
-             unused for longest, then the next one, until the measured usage is at the low threshold. Dead containers, \
+             unused for longest, then the next one, until the measured usage is at the low threshold. With --order \
+             cheapest it takes instead the images that are expected to cost least to pull again. Dead containers, \
              logs and leaks are deleted too where they are enabled or named by --only. On a terminal it shows the plan \
              and asks first; elsewhere it needs -y. --dry-run shows the same plan and changes nothing.",
             "It never deletes an image that a container uses (running or not, in any store), that is pinned or \

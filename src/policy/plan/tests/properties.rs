@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::NodeIx;
 use crate::model::space::BytesAndInodes;
+use crate::model::{NodeIx, OriginKind};
+use crate::policy::input::DeletionOrder;
 use crate::policy::plan::tests::*;
 
 /// Returns a thousand times a test's space, so that some gains are too small to be worth an image.
@@ -32,6 +33,7 @@ prop_compose! {
         anchored in prop::collection::vec(0..40_usize, 0..2),
         max_age in prop::option::of(20..100_i64),
         (high, below) in (1..100_u8, 0..30_u8),
+        order in prop::sample::select(DeletionOrder::ALL),
     ) -> World {
         let count = nodes.len();
         // A layer only needs earlier ones.
@@ -42,12 +44,14 @@ prop_compose! {
         let mut world = World::new(built.collect(), vec![], percent(high, high.saturating_sub(below)));
         world.policy.min_age = SignedDuration::from_hours(5);
         world.policy.max_age = max_age.map(SignedDuration::from_hours);
+        world.policy.order = order;
         for (ix, (holds, first, last, kind)) in images.iter().enumerate() {
             let holds: Vec<_> = holds.iter().map(|ix| ix % count).collect();
             let mut image = image(&format!("i{ix:02}"), &holds);
             match kind {
                 0 => image.pinned_by = vec!["test".into()],
                 1 => image.store = 1.into(),
+                2 => image.origin = Origin::new(OriginKind::Built, "test"),
                 _ => {}
             }
             world.inventory.images.push(image);

@@ -69,6 +69,23 @@ pub(super) fn ending(document: &GcDoc) -> String {
     }
 }
 
+/// Formats what the deletions of a dry run are expected to cost, for each filesystem with the order `cheapest`.
+pub(super) fn expected_pulls(document: &GcDoc) -> String {
+    let several = document.filesystems.len() > 1;
+    let priced = document.filesystems.iter().filter(|_| document.dry_run);
+    let lines = priced.filter_map(|filesystem| {
+        let pulls = filesystem.pulls?;
+        let on = if several { format!(" for {}", safe(&filesystem.mount)) } else { String::new() };
+        let at_least = pulls.at_least_bytes.map_or_else(
+            || "; the images that can be pulled again do not free enough".to_owned(),
+            |at_least| format!("; no choice costs less than {}", bytes(at_least)),
+        );
+        let estimated = if pulls.is_estimated { " (some sizes of downloads are estimates)" } else { "" };
+        Some(format!("expected pulls{on}: {}{at_least}{estimated}\n", bytes(pulls.bytes)))
+    });
+    lines.collect()
+}
+
 fn freed(document: &GcDoc) -> String {
     match document.measured_bytes {
         Some(_) if document.deleted.iter().any(|deleted| deleted.disturbed) => {

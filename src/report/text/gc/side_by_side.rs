@@ -1,6 +1,7 @@
-//! Comparison of both policies: their sums, then each run of the kubelet.
+//! Comparison of the policies: their sums, then each run of the kubelet.
 
-use crate::policy::compare::{Comparison, PredictedRun, Prediction};
+use crate::policy::PolicyKind;
+use crate::policy::compare::{ComparedPolicy, Comparison, PredictedRun, Prediction};
 use crate::report::json::{ComparisonDoc, GcDoc};
 use crate::report::text::format::{bytes, name_or_id, percent, safe};
 use crate::report::text::screen::Screen;
@@ -9,39 +10,54 @@ use crate::report::text::table::{Table, heading};
 /// Formats a comparison, up to the heading of the run that the document contains.
 pub(super) fn side_by_side(
     document: &GcDoc,
-    ComparisonDoc { mount, both }: &ComparisonDoc,
+    ComparisonDoc { mount, policies }: &ComparisonDoc,
     screen: &Screen,
 ) -> String {
-    let mut out = format!("{}: {} used", safe(mount), percent(Some(both.usage_before_percent)));
+    let mut out = format!("{}: {} used", safe(mount), percent(Some(policies.usage_before_percent)));
     if let (Some(high), Some(low)) = (document.high_percent, document.low_percent) {
         out.push_str(&format!("; thresholds: high {high}%, low {low}%"));
     }
     out.push_str("\n\n");
-    out.push_str(&totals(both, screen));
-    if !both.kubelet.runs.is_empty() {
+    out.push_str(&totals(policies, screen));
+    let kubelet = policies.of(ComparedPolicy::Kubelet).filter(|kubelet| !kubelet.runs.is_empty());
+    if let Some(kubelet) = kubelet {
         out.push_str(&format!("\n{}", heading("The kubelet, run by run")));
-        out.push_str(&runs(&both.kubelet.runs, screen));
-        out.push_str(&then(document, &both.kubelet));
+        out.push_str(&runs(&kubelet.runs, screen));
+        out.push_str(&then(document, kubelet));
     }
-    out.push_str(&format!("\n{}", heading("The first run by policy kubelet, as layersweep carries it out")));
-    out.push_str(&protected(document, both));
+    if document.policy == Some(PolicyKind::Kubelet) {
+        let title = "The first run by policy kubelet, as layersweep carries it out";
+        out.push_str(&format!("\n{}", heading(title)));
+        out.push_str(&kubelet.map_or_else(String::new, |kubelet| protected(document, kubelet)));
+    } else {
+        out.push_str(&format!("\n{}", heading("This run")));
+    }
     out
 }
 
 type Value = fn(&Prediction) -> String;
 
-fn totals(both: &Comparison, screen: &Screen) -> String {
-    let mut table = Table::new(screen, &["", ">KUBELET", ">EXACT"]);
-    let rows: [(&str, Value); 6] = [
+fn totals(policies: &Comparison, screen: &Screen) -> String {
+    let titles = policies.policies.iter().map(|each| format!(">{}", each.policy.as_str().to_uppercase()));
+    let titles: Vec<_> = std::iter::once(String::new()).chain(titles).collect();
+    let titles: Vec<_> = titles.iter().map(String::as_str).collect();
+    let mut table = Table::new(screen, &titles);
+    let rows: [(&str, Value); 9] = [
         ("runs", |prediction| prediction.runs.len().to_string()),
         ("images deleted", |prediction| prediction.deleted.to_string()),
+        ("of these never pulled", |prediction| prediction.never_pulled.to_string()),
         ("believed to be freed", |prediction| bytes(prediction.believed_bytes)),
         ("actually freed", |prediction| bytes(prediction.freed_bytes)),
         ("usage afterwards", |prediction| percent(Some(prediction.usage_after_percent))),
         ("low threshold reached", |prediction| if prediction.reached { "yes".into() } else { "NO".into() }),
+        ("expected pulls", |prediction| bytes(prediction.pulls.bytes)),
+        ("no choice costs less than", |prediction| {
+            prediction.pulls.at_least_bytes.map_or_else(|| "-".into(), bytes)
+        }),
     ];
     for (label, value) in rows {
-        table.row(vec![label.into(), value(&both.kubelet), value(&both.exact)]);
+        let values = policies.policies.iter().map(value);
+        table.row(std::iter::once(label.into()).chain(values).collect());
     }
     table.render()
 }
@@ -95,8 +111,8 @@ fn then(document: &GcDoc, kubelet: &Prediction) -> String {
 }
 
 /// Formats the images that the kubelet would delete and layersweep keeps, even with the kubelet's policy.
-fn protected(document: &GcDoc, both: &Comparison) -> String {
-    let Some(run) = both.kubelet.runs.first() else { return String::new() };
+fn protected(document: &GcDoc, kubelet: &Prediction) -> String {
+    let Some(run) = kubelet.runs.first() else { return String::new() };
     let kept: Vec<_> = run
         .deleted
         .iter()

@@ -5,12 +5,12 @@ use super::remaining::reason_and_remedy;
 use super::*;
 use crate::config::Via;
 use crate::history::runs::Event;
-use crate::model::deletion::plan::{Phase, Problem, Reason, TargetKind, Trigger};
+use crate::model::deletion::plan::{ExpectedPulls, Phase, Problem, Reason, TargetKind, Trigger};
 use crate::model::rules::Rule;
 use crate::model::space::Started;
 use crate::model::{FilesystemIx, OutcomeKind, Owner, SCHEMA_VERSION};
 use crate::policy::PolicyKind;
-use crate::policy::compare::{Comparison, PredictedRun, Prediction};
+use crate::policy::compare::{ComparedPolicy, Comparison, PredictedRun, Prediction};
 use crate::report::json::DeletionDoc;
 use crate::report::json::{ComparisonDoc, FreedDoc, GcFilesystemDoc, Header, InodeUseDoc, KeptDoc};
 use crate::services::diagnosis::{DeletedBy, HeldImage, RemovableContainer, StoppedHolders, StoppedRemoval};
@@ -118,6 +118,7 @@ fn document() -> GcDoc {
             predicted_bytes: 100 << 20,
             measured_bytes: Some(99 << 20),
             started: Started { used: true, ..Started::default() },
+            pulls: None,
             outcome: OutcomeKind::Reached,
         }],
         deleted: vec![deleted(1, 50 << 20, Some(50 << 20)), deleted(2, 50 << 20, Some(49 << 20))],
@@ -407,7 +408,7 @@ Low threshold NOT reached: 0 images deleted, -4.0 KiB freed (100.0 MiB predicted
     assert_eq!(shown(&document, None), expected);
 }
 
-fn prediction(runs: &[(&[&str], u64, u64, f64)], reached: bool) -> Prediction {
+fn prediction(policy: ComparedPolicy, runs: &[(&[&str], u64, u64, f64)], reached: bool) -> Prediction {
     let predicted = runs.iter().map(|(deleted, believed, freed, used)| PredictedRun {
         deleted: deleted.iter().map(|id| id.repeat(32)).collect(),
         still_there: vec![],
@@ -419,6 +420,9 @@ fn prediction(runs: &[(&[&str], u64, u64, f64)], reached: bool) -> Prediction {
         events: vec![],
     });
     Prediction {
+        policy,
+        never_pulled: 0,
+        pulls: ExpectedPulls { bytes: 30 << 20, ..ExpectedPulls::default() },
         runs: predicted.collect(),
         deleted: runs.iter().map(|run| run.0.len()).sum(),
         believed_bytes: runs.iter().map(|run| run.1 << 20).sum(),
@@ -429,33 +433,43 @@ fn prediction(runs: &[(&[&str], u64, u64, f64)], reached: bool) -> Prediction {
 }
 
 fn compared(kubelet: Prediction) -> GcDoc {
-    let exact = prediction(&[(&["aa"], 100, 100, 68.0)], true);
-    let both = Comparison { filesystem: FilesystemIx::from(0), usage_before_percent: 77.0, kubelet, exact };
+    let idle = prediction(ComparedPolicy::Idle, &[(&["aa"], 100, 100, 68.0)], true);
+    let pulls = ExpectedPulls { bytes: 20 << 20, at_least_bytes: Some(19 << 20), is_estimated: true };
+    let cheapest = Prediction { policy: ComparedPolicy::Cheapest, pulls, ..idle.clone() };
+    let policies = vec![kubelet, idle, cheapest];
+    let policies = Comparison { filesystem: FilesystemIx::from(0), usage_before_percent: 77.0, policies };
     GcDoc {
         dry_run: true,
         policy: Some(PolicyKind::Kubelet),
         believed_bytes: Some(200 << 20),
         measured_bytes: None,
         outcome: OutcomeKind::NotReached,
-        comparison: vec![ComparisonDoc { mount: "/var".into(), both }],
+        comparison: vec![ComparisonDoc { mount: "/var".into(), policies }],
         ..document()
     }
 }
 
 #[test]
 fn policies_are_compared_side_by_side() {
-    let document = compared(prediction(&[(&["bb", "dd"], 98, 30, 75.0), (&["ee"], 70, 20, 73.5)], false));
+    let document = compared(prediction(
+        ComparedPolicy::Kubelet,
+        &[(&["bb", "dd"], 98, 30, 75.0), (&["ee"], 70, 20, 73.5)],
+        false,
+    ));
     let text = shown(&document, Some(80));
     let expected = "\
 /var: 77.00% used; thresholds: high 74%, low 69%
 
-                         KUBELET      EXACT
-runs                           2          1
-images deleted                 3          1
-believed to be freed   168.0 MiB  100.0 MiB
-actually freed          50.0 MiB  100.0 MiB
-usage afterwards          73.50%     68.00%
-low threshold reached         NO        yes
+                             KUBELET       IDLE   CHEAPEST
+runs                               2          1          1
+images deleted                     3          1          1
+of these never pulled              0          0          0
+believed to be freed       168.0 MiB  100.0 MiB  100.0 MiB
+actually freed              50.0 MiB  100.0 MiB  100.0 MiB
+usage afterwards              73.50%     68.00%     68.00%
+low threshold reached             NO        yes        yes
+expected pulls              30.0 MiB   30.0 MiB   20.0 MiB
+no choice costs less than          -          -   19.0 MiB
 
 The kubelet, run by run
 RUN    WANTED  IMAGES  BELIEVED  ACTUALLY FREED  USED AFTER
@@ -480,7 +494,8 @@ IMAGE ";
 
 #[test]
 fn repeated_failure_of_the_kubelet_is_shown() {
-    let mut kubelet = prediction(&[(&["bb"], 98, 30, 75.0), (&[], 0, 0, 75.0)], false);
+    let mut kubelet =
+        prediction(ComparedPolicy::Kubelet, &[(&["bb"], 98, 30, 75.0), (&[], 0, 0, 75.0)], false);
     kubelet.runs[1].failure = Some("wanted to free 5 bytes, but freed 0".into());
     kubelet.runs[1].events = vec!["FreeDiskSpaceFailed", "ImageGCFailed"];
     let text = shown(&compared(kubelet), None);
