@@ -17,6 +17,7 @@ mod layers;
 mod metrics;
 mod observer;
 mod pin;
+mod replay;
 mod report;
 mod report_page;
 mod rm;
@@ -96,7 +97,8 @@ fn carry_out(args: &Args) -> Result<Exit, Error> {
         Command::Sweep(args) => sweep::run(&global, &config, args),
         Command::Gc(args) => gc::run(&global, &config, args),
         Command::Rm(args) => rm::run(&global, &config, args),
-        Command::History(args) => history::run(&global, args),
+        Command::History(args) => history::run(&global, &config, args),
+        Command::Replay(replay_args) => replay::run(&global, &config, args, replay_args),
         Command::Report(args) => report::run(&global, &config, args),
         Command::Diff(args) => diff::run(&global, args),
         Command::Pin(args) => pin::run(&global, args),

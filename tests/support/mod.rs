@@ -38,6 +38,7 @@ pub mod schema;
 pub mod small;
 pub mod store;
 pub mod strace;
+pub mod traces;
 pub mod tree;
 pub mod usage;
 

@@ -19,6 +19,7 @@ mod history;
 mod parts;
 mod pins;
 mod remembered;
+mod replay;
 mod report;
 mod repull;
 mod scan;
@@ -60,6 +61,7 @@ pub use parts::{
 
 pub use pins::{PinsDoc, pins};
 pub use remembered::RememberedDoc;
+pub use replay::{ReplayDoc, replay};
 pub use report::{Extent, ReportDoc, ReportFilesystemDoc, TopObjectDoc, report};
 pub use repull::{RepullDoc, RepullImageDoc, repull};
 pub use scan::{explanation, images, known_images, layers, scan};

@@ -29,6 +29,7 @@ names! {
         Images = "images",
         Layers = "layers",
         Pins = "pins",
+        Replay = "replay",
         Report = "report",
         ReportMerge = "report-merge",
         Rm = "rm",
