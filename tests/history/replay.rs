@@ -69,6 +69,12 @@ fn replay_deletes_what_the_run_deleted() {
     let hashed = node.run(&["history", "export", "--hash-names"]).expect_code(0).stdout;
     assert!(!hashed.contains("replayed-") && !hashed.contains(&deleted[0]), "{hashed}");
     assert_eq!(hashed.lines().count(), trace.lines().count());
+
+    let suggested = node.run(&["doctor", "--suggest"]).expect_code(0).stdout;
+    assert!(suggested.contains("14 days are needed") && !suggested.contains("[images]"), "{suggested}");
+    let document = node.json(&["doctor", "--suggest"]);
+    schema::assert_fits("doctor-suggest", &document);
+    assert_eq!(list(&document, "/suggestions").len(), 0);
 }
 
 fn replay(words: &[&str]) -> Run {

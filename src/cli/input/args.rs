@@ -182,7 +182,7 @@ pub enum Command {
     Config(ConfigArgs),
     /// Check stores, runtime, the kubelet's thresholds and layersweep's own state
     #[command(after_help = DOCTOR_HELP)]
-    Doctor,
+    Doctor(DoctorArgs),
     /// Print shell completions
     Completions(CompletionsArgs),
     /// Write the man pages, one for each command, to a directory
@@ -287,6 +287,14 @@ pub struct FitsArgs {
     /// No registry is contacted
     #[arg(required = true, value_name = "REF|FILE")]
     pub images: Vec<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct DoctorArgs {
+    /// Print ages and thresholds for this node instead, with reasons from the replay of its own past: drop-ins for
+    /// layersweep and the kubelet
+    #[arg(long)]
+    pub suggest: bool,
 }
 
 const DOCTOR_HELP: &str = "\

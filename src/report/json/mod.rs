@@ -42,7 +42,7 @@ pub use build::{container, fair, filesystem, image, layer, leak, store, totals, 
 pub use config::{ConfigDoc, Override, config};
 pub use deletion::{DeletionDoc, FreedDoc};
 pub use diff::{ChangeDoc, DiffDoc, ImageDiffDoc, TakenDoc, diff};
-pub use doctor::{DoctorDoc, doctor};
+pub use doctor::{DoctorDoc, DoctorSuggestDoc, doctor, doctor_suggest};
 pub use explain::explain;
 #[cfg(test)]
 pub use fits::KeptByRuleDoc;

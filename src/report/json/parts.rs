@@ -18,6 +18,7 @@ names! {
         Config = "config",
         Diff = "diff",
         Doctor = "doctor",
+        DoctorSuggest = "doctor-suggest",
         Explain = "explain",
         Fits = "fits",
         Waste = "waste",

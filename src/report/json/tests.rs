@@ -42,6 +42,7 @@ fn committed_schemas_match_the_types() {
         ("sweep", schema::<SweepDoc>()),
         ("waste", schema::<WasteDoc>()),
         ("doctor", schema::<DoctorDoc>()),
+        ("doctor-suggest", schema::<DoctorSuggestDoc>()),
     ] {
         let path = directory.join(format!("{name}.json"));
         let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";

@@ -28,7 +28,7 @@ mod waste;
 
 pub use config::{config_check, config_show};
 pub use diff::diff;
-pub use doctor::doctor;
+pub use doctor::{doctor, suggest as doctor_suggest};
 pub use explain::explain;
 pub use fits::fits;
 pub use fleet::{

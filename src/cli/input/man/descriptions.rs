@@ -350,6 +350,8 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
              against layersweep's, the state directory and database, timers, and whether a run of gc would be refused \
              now. Errors come first, then warnings, each with its fix, then notes and the checks that found nothing \
              wrong. docs/doctor.md describes each check.",
+            "With --suggest it prints an age and thresholds for this node instead, as drop-ins for layersweep and the \
+             kubelet, with the reasons from the replay of its own past; with less than 14 days of records nothing.",
             "It never changes anything, not even the state directory. With --sysroot it checks the disk mounted there, \
              and contacts no socket.",
         ],

@@ -193,7 +193,13 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "layersweep-config-show",
         &[("layersweep config show --format json", "The same for programs, with the meaning of each key.")],
     ),
-    ("layersweep-doctor", &[("layersweep doctor -q", "Errors and warnings only, each with its fix.")]),
+    (
+        "layersweep-doctor",
+        &[
+            ("layersweep doctor -q", "Errors and warnings only, each with its fix."),
+            ("layersweep doctor --suggest", "An age and thresholds for this node, with their reasons."),
+        ],
+    ),
     (
         "layersweep-completions",
         &[("layersweep completions bash > /etc/bash_completion.d/layersweep", "For all users of bash.")],
