@@ -14,6 +14,7 @@ pub mod history;
 pub mod metrics;
 pub mod path_usage;
 pub mod pins;
+pub mod replay;
 pub mod report;
 mod rm;
 pub mod sweep;

@@ -2,10 +2,13 @@
 
 use jiff::Timestamp;
 
+use super::global::Global;
 use super::settings;
 use crate::app::doctor;
+use crate::app::doctor::suggest;
 use crate::cli::input::args::GlobalFlags;
 use crate::cli::screen::output;
+use crate::config::Config;
 use crate::report::{json, text};
 use crate::services::error::{Error, Exit};
 
@@ -22,4 +25,11 @@ pub(super) fn run(flags: &GlobalFlags) -> Result<Exit, Error> {
         (0, false) => Exit::Incomplete,
         _ => Exit::Failed,
     })
+}
+
+pub(super) fn suggest(global: &Global, config: &Config) -> Result<Exit, Error> {
+    let found = suggest::suggest(&global.request, global, config)?;
+    let document = json::doctor_suggest(Timestamp::now(), found);
+    output::result(global.format, &document, |document, _| text::doctor_suggest(document))?;
+    Ok(Exit::Done)
 }

@@ -3,10 +3,11 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::global::Global;
-use crate::app::history;
-use crate::cli::input::args::{Format, HistoryArgs, HistoryCommand, HistoryUsageArgs};
+use crate::app::{history, replay};
+use crate::cli::input::args::{Format, HistoryArgs, HistoryCommand, HistoryExportArgs, HistoryUsageArgs};
 use crate::cli::input::values::Since;
 use crate::cli::screen::output;
+use crate::config::Config;
 use crate::history::runs::Query;
 use crate::report::{json, text};
 use crate::services::error::{Error, Exit};
@@ -18,7 +19,9 @@ const LAST: &str = "last";
 /// Default period of the usage readings.
 const WINDOW: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-pub(super) fn run(global: &Global, args: &HistoryArgs) -> Result<Exit, Error> {
+pub(super) const MONTH: SignedDuration = SignedDuration::from_hours(30 * 24);
+
+pub(super) fn run(global: &Global, config: &Config, args: &HistoryArgs) -> Result<Exit, Error> {
     let now = Timestamp::now();
     match &args.command {
         None if args.scans => kept_scans(global, args, now),
@@ -28,6 +31,7 @@ pub(super) fn run(global: &Global, args: &HistoryArgs) -> Result<Exit, Error> {
             None => past_runs(global, args, now),
         },
         Some(HistoryCommand::Usage(usage_args)) => past_usage(global, args, usage_args, now),
+        Some(HistoryCommand::Export(export_args)) => export(global, config, export_args, now),
     }
 }
 
@@ -101,4 +105,10 @@ fn past_usage(
     let document = json::history_usage(now, past);
     output::result(global.format, &document, text::history_usage)?;
     Ok(exit)
+}
+
+fn export(global: &Global, config: &Config, args: &HistoryExportArgs, now: Timestamp) -> Result<Exit, Error> {
+    let since = args.since.unwrap_or(Since::Ago(MONTH)).at(now);
+    output::lines(|write| replay::export(&global.request, global, config, (since, args.hash_names), write))?;
+    Ok(Exit::Done)
 }

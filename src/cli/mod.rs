@@ -18,6 +18,7 @@ mod layers;
 mod metrics;
 mod observer;
 mod pin;
+mod replay;
 mod report;
 mod report_page;
 mod rm;
@@ -73,7 +74,7 @@ fn carry_out(args: &Args) -> Result<Exit, Error> {
     match &args.command {
         Command::Completions(args) => return completions::run(args),
         Command::Man(args) => return man::run(args),
-        Command::Doctor => return doctor::run(&args.global),
+        Command::Doctor(doctor_args) if !doctor_args.suggest => return doctor::run(&args.global),
         Command::Config(config_args) => return config::run(&args.global, config_args),
         Command::Report(report) if !report.merge.is_empty() => return report::merge(&args.global, report),
         _ => {}
@@ -86,7 +87,8 @@ fn carry_out(args: &Args) -> Result<Exit, Error> {
         global.request.state_dir = choice.dir;
     }
     let done = match &args.command {
-        Command::Completions(_) | Command::Man(_) | Command::Doctor | Command::Config(_) => Ok(Exit::Done),
+        Command::Completions(_) | Command::Man(_) | Command::Config(_) => Ok(Exit::Done),
+        Command::Doctor(_) => doctor::suggest(&global, &config),
         Command::Scan(args) => scan::run(&global, args),
         Command::Usage(args) => usage::run(&global, &config, args),
         Command::Images(args) => images::run(&global, &config, args),
@@ -98,7 +100,8 @@ fn carry_out(args: &Args) -> Result<Exit, Error> {
         Command::Sweep(args) => sweep::run(&global, &config, args),
         Command::Gc(args) => gc::run(&global, &config, args),
         Command::Rm(args) => rm::run(&global, &config, args),
-        Command::History(args) => history::run(&global, args),
+        Command::History(args) => history::run(&global, &config, args),
+        Command::Replay(replay_args) => replay::run(&global, &config, args, replay_args),
         Command::Report(args) => report::run(&global, &config, args),
         Command::Diff(args) => diff::run(&global, args),
         Command::Pin(args) => pin::run(&global, args),

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::global::Global;
 use crate::cli::input::args::Format;
@@ -33,8 +34,16 @@ impl Observer for Global {
         }
     }
 
+    fn working(&self, message: Box<dyn Fn() -> String + Send>) -> Shown {
+        progress::show(self.has_progress() && self.format == Format::Table, message)
+    }
+
     fn measuring(&self, progress: &Arc<Progress>) -> Shown {
-        progress::show(self.has_progress() && self.format == Format::Table, progress)
+        let progress = Arc::clone(progress);
+        self.working(Box::new(move || {
+            let inodes = progress.inodes.load(Ordering::Relaxed);
+            format!("measuring: {inodes} inodes, {}", bytes(progress.bytes.load(Ordering::Relaxed)))
+        }))
     }
 
     fn deleting(&self, deleting: &Deleting<'_>) {

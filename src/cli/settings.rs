@@ -38,6 +38,12 @@ pub(super) fn read(
     Ok((global, config))
 }
 
+/// Reads the configuration with other flags of the command; any problem is an error.
+pub(super) fn with_flags(flags: &GlobalFlags, command_flags: &[Flag]) -> Result<Config, Error> {
+    let (config, problems) = load(flags, command_flags)?;
+    if problems.is_empty() { Ok(config) } else { Err(Invalid(problems).into()) }
+}
+
 /// Reads the configuration for a command that reports the problems itself; with any problem, the defaults are used.
 pub(super) fn read_anyway(flags: &GlobalFlags) -> Result<(Global, Config, Vec<ConfigProblem>), Error> {
     let (config, problems) = load(flags, &[])?;

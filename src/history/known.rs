@@ -203,6 +203,18 @@ pub fn lives(from: &Connection, store: &StoreId, image_id: &str) -> rusqlite::Re
     )
 }
 
+/// Returns the time of the first record; `None` in an empty database.
+pub fn began(from: &Connection) -> rusqlite::Result<Option<Timestamp>> {
+    let first: Option<i64> =
+        from.prepare_cached("SELECT min(first_seen) FROM stores")?.query_row([], |row| row.get(0))?;
+    first.map(moment).transpose()
+}
+
+/// Loads the lives of all images in all stores, those of an image in their order.
+pub fn all_lives(from: &Connection) -> rusqlite::Result<Vec<Life>> {
+    select_lives(from, &store_rows(from)?, "ORDER BY images.store, image_id, life", [])
+}
+
 fn select_lives(
     from: &Connection,
     stores: &HashMap<i64, (StoreId, KnownStore)>,

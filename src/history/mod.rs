@@ -20,6 +20,7 @@ pub mod known;
 mod lock;
 pub mod observe;
 mod open;
+pub mod past;
 pub mod pending;
 pub mod pins;
 mod quarantine;

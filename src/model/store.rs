@@ -102,6 +102,20 @@ pub struct Store {
 pub const ARTIFACTS: &str = "artifacts";
 
 impl Store {
+    /// Creates the store of a replay, which is on no disk. In a store of Kubernetes, `protect.not_repullable` keeps images.
+    #[must_use]
+    pub fn replayed(is_of_kubernetes: bool) -> Self {
+        Self {
+            kind: if is_of_kubernetes { StoreKind::Containerd } else { StoreKind::ContainersStorage },
+            root: PathBuf::new(),
+            driver: String::new(),
+            filesystem: 0.into(),
+            read_only: false,
+            origin: String::new(),
+            consistency: Consistency::Consistent,
+        }
+    }
+
     #[must_use]
     pub fn is_of_artifacts(&self) -> bool {
         self.kind == StoreKind::ContainersStorage && self.driver == ARTIFACTS

@@ -14,12 +14,16 @@ pub mod input;
 pub mod kubelet;
 pub mod leaks;
 pub mod plan;
+pub mod replay;
 pub mod rules;
 #[cfg(test)]
 #[path = "../../tests/support/scenario.rs"]
 pub(crate) mod scenario;
 pub mod space;
 pub mod thresholds;
+#[cfg(test)]
+#[path = "../../tests/support/traces.rs"]
+pub(crate) mod traces;
 
 pub use input::{Ages, BackOff, DeletionOrder, Facts, FullFilesystem, Input, Policy, Protect};
 pub use plan::{Planner, Task};

@@ -48,6 +48,12 @@ pub trait Observer: fmt::Debug {
         let _ = event;
     }
 
+    /// A long operation has begun; `message` says how far it is, until the returned value is dropped.
+    fn working(&self, message: Box<dyn Fn() -> String + Send>) -> Shown {
+        let _ = message;
+        Shown::default()
+    }
+
     /// A measurement has begun; `progress` is current until the returned value is dropped.
     fn measuring(&self, progress: &Arc<Progress>) -> Shown {
         let _ = progress;

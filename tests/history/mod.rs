@@ -9,5 +9,6 @@ mod records_journal;
 mod records_kill;
 mod records_observe;
 mod records_retention;
+mod replay;
 mod repull;
 mod story_of_image;

@@ -39,6 +39,7 @@ pub mod schema;
 pub mod small;
 pub mod store;
 pub mod strace;
+pub mod traces;
 pub mod tree;
 pub mod usage;
 

@@ -10,7 +10,7 @@ use super::program::{self, Run};
 use super::report_document;
 
 /// Commands of layersweep that printed texts name.
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 20] = [
     "completions",
     "config",
     "diff",
@@ -24,6 +24,7 @@ const COMMANDS: [&str; 19] = [
     "man",
     "metrics",
     "pin",
+    "replay",
     "report",
     "rm",
     "scan",

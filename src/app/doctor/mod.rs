@@ -16,6 +16,7 @@ mod runtime;
 mod state_directory;
 mod static_pods;
 mod stores;
+pub mod suggest;
 mod thresholds;
 mod timers;
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
-pub(crate) use deleting::{GcArgs, RmArgs, SweepArgs};
+pub(crate) use deleting::{GcArgs, PolicyFlags, RmArgs, SweepArgs};
 pub(crate) use metrics::MetricsArgs;
 
 use crate::cli::input::filter::{Filter, SortKey};
@@ -15,7 +15,6 @@ use crate::cli::input::values::{Since, one_of};
 use crate::config::{Flag, Via};
 use crate::history::runs::TargetKind;
 use crate::model::refs::GroupBy;
-use crate::policy::DeletionOrder;
 use crate::sys::ioprio::IoPriority;
 
 /// Shows exactly how many bytes each container image holds on this node's disk.
@@ -168,6 +167,9 @@ pub enum Command {
     Rm(RmArgs),
     /// Show past runs and what they deleted, or how full the filesystems were
     History(HistoryArgs),
+    /// Tell what thresholds and ages would have done to the past of this node, or of a fleet
+    #[command(after_help = REPLAY_HELP)]
+    Replay(ReplayArgs),
     /// Diagnose a disk: how full it is, what fills it, what can be done
     #[command(after_help = REPORT_HELP)]
     Report(ReportArgs),
@@ -182,7 +184,7 @@ pub enum Command {
     Config(ConfigArgs),
     /// Check stores, runtime, the kubelet's thresholds and layersweep's own state
     #[command(after_help = DOCTOR_HELP)]
-    Doctor,
+    Doctor(DoctorArgs),
     /// Print shell completions
     Completions(CompletionsArgs),
     /// Write the man pages, one for each command, to a directory
@@ -296,6 +298,14 @@ pub struct FitsArgs {
     pub images: Vec<String>,
 }
 
+#[derive(Debug, ClapArgs)]
+pub struct DoctorArgs {
+    /// Print ages and thresholds for this node instead, with reasons from the replay of its own past: drop-ins for
+    /// layersweep and the kubelet
+    #[arg(long)]
+    pub suggest: bool,
+}
+
 const DOCTOR_HELP: &str = "\
 Read-only: changes nothing, not even the state directory. With --sysroot it checks that disk, and contacts no socket. Exits with 1 if there is an error, else with 3 if something could not be read, else with 0: warnings and notes are not failures. -q prints only errors and warnings.";
 
@@ -329,16 +339,12 @@ impl Command {
     /// Returns the flags of the command that set keys of the configuration.
     pub fn settings(&self, global: &GlobalFlags) -> Vec<Flag> {
         let mut flags = match self {
-            Self::Gc(args) => vec![
-                ("images.high_percent", "--high", percent(args.high.as_ref())),
-                ("images.low_percent", "--low", percent(args.low.as_ref())),
-                ("images.min_free", "--min-free", args.min_free.as_deref()),
-                ("images.inodes_high_percent", "--inodes-high", percent(args.inodes_high.as_ref())),
-                ("images.min_age", "--min-age", args.min_age.as_deref()),
-                ("images.max_age", "--max-age", args.max_age.as_deref()),
-                ("images.order", "--order", args.order.map(DeletionOrder::as_str)),
-                ("images.via", "--via", args.via.map(Via::as_str)),
-            ],
+            Self::Gc(args) => {
+                let mut flags = args.policy_flags.settings();
+                flags.push(("images.via", "--via", args.via.map(Via::as_str)));
+                flags
+            }
+            Self::Replay(args) => args.policy_flags.settings(),
             Self::Sweep(args) => vec![("leaks.min_age", "--min-age", args.min_age.as_deref())],
             Self::Rm(args) => vec![
                 ("images.min_age", "--min-age", args.min_age.as_deref()),
@@ -352,11 +358,6 @@ impl Command {
         let given = flags.into_iter();
         given.filter_map(|(key, flag, text)| Some(Flag { key, flag, text: text?.to_owned() })).collect()
     }
-}
-
-/// Removes the `%` of a percentage.
-fn percent(text: Option<&String>) -> Option<&str> {
-    text.map(|text| text.strip_suffix('%').unwrap_or(text))
 }
 
 const DELETED_KINDS: &[TargetKind] = {
@@ -405,6 +406,48 @@ pub struct HistoryArgs {
 pub enum HistoryCommand {
     /// Show how full the filesystems were: a chart on a terminal, else a table
     Usage(HistoryUsageArgs),
+    /// Write the past of this node for `layersweep replay`: a JSON object a line
+    Export(HistoryExportArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct HistoryExportArgs {
+    /// Only the past since this time: 36h, 100w, or a time like 2026-11-21 [default: 30d]
+    #[arg(long, value_name = "DURATION|TIME", value_parser = Since::parse)]
+    pub since: Option<Since>,
+
+    /// Replace names and ids by hashes, the same on every node; leave out the name of the node
+    #[arg(long)]
+    pub hash_names: bool,
+}
+
+const REPLAY_HELP: &str = "\
+Deletes nothing. Without FILE it plays the records of this node; with files, the traces that `history export` wrote on \
+other nodes. The planner and the rules are those of gc, and so are the flags. What a policy deleted and the past wanted \
+again is pulled again and counted. Compared are the deletions on record, the kubelet's algorithm with the same settings, and \
+a policy that knows the future: no choice of images does much better.";
+
+#[derive(Debug, ClapArgs)]
+pub struct ReplayArgs {
+    /// Files with traces of any number of nodes, from `history export`; `-` is standard input [default: the records of
+    /// this node]
+    #[arg(value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) policy_flags: PolicyFlags,
+
+    /// Time between two runs of gc [default: 5m, as the packaged timer]
+    #[arg(long, value_name = "DURATION", value_parser = crate::cli::input::values::duration)]
+    pub every: Option<jiff::SignedDuration>,
+
+    /// Only the past of this node since this time: 36h, 100w, or a time like 2026-11-21 [default: 30d]
+    #[arg(long, value_name = "DURATION|TIME", value_parser = Since::parse, conflicts_with = "files")]
+    pub since: Option<Since>,
+
+    /// Replay once for each value: max-age=1d,3d,7d,off; also min-age, high, low and min-free
+    #[arg(long, value_name = "SETTING=VALUE,…")]
+    pub vary: Option<String>,
 }
 
 #[derive(Debug, ClapArgs)]

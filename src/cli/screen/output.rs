@@ -97,6 +97,13 @@ pub fn json(document: &impl Serialize) -> Result<(), Error> {
     writer.write_all(b"\n").and_then(|()| writer.finish()).map_err(Error::output)
 }
 
+/// Writes lines for programs as they come, without holding all of them.
+pub fn lines(write: impl FnOnce(&mut dyn Write) -> Result<(), Error>) -> Result<(), Error> {
+    let mut stdout = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    write(&mut stdout)?;
+    stdout.flush().map_err(Error::output)
+}
+
 pub fn result<D: Serialize>(
     format: Format,
     document: &D,

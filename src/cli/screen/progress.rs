@@ -1,28 +1,23 @@
 //! Progress line on stderr: only on a terminal, only during long operations, removed at the end.
 
 use std::io::{IsTerminal, stderr};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cli::screen::terminal;
-use crate::disk::Progress;
-use crate::report::text::bytes;
 use crate::services::observer::Shown;
 
-/// Minimum duration of a scan that shows a line.
+/// Minimum duration of an operation that shows a line.
 const DELAY: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(100);
 
-/// Shows the progress of a measurement until the returned value is dropped.
-pub fn show(wanted: bool, progress: &Arc<Progress>) -> Shown {
+/// Shows how far an operation is until the returned value is dropped.
+pub fn show(wanted: bool, message: Box<dyn Fn() -> String + Send>) -> Shown {
     if !wanted || !stderr().is_terminal() {
         return Shown::default();
     }
     let (done, ended) = std::sync::mpsc::channel::<()>();
-    let progress = Arc::clone(progress);
     let thread = std::thread::spawn(move || {
         if !still_running(&ended, DELAY) {
             return;
@@ -30,9 +25,7 @@ pub fn show(wanted: bool, progress: &Arc<Progress>) -> Shown {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         set_style(&bar, "{spinner} {msg}  {elapsed}");
         loop {
-            let inodes = progress.inodes.load(Ordering::Relaxed);
-            let allocated = progress.bytes.load(Ordering::Relaxed);
-            bar.set_message(format!("measuring: {inodes} inodes, {}", bytes(allocated)));
+            bar.set_message(message());
             bar.tick();
             if !still_running(&ended, TICK) {
                 break;

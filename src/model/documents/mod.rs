@@ -5,4 +5,5 @@ pub mod fleet;
 pub mod read_scan;
 pub mod reader;
 pub mod scan_summary;
+pub mod trace;
 pub mod urgency;

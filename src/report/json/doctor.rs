@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::parts::{DocumentKind, Header};
+use crate::app::doctor::suggest::Suggestions;
 use crate::app::doctor::{Check, Status};
 
 /// Document of `layersweep doctor`.
@@ -50,4 +51,19 @@ pub fn doctor(now: Timestamp, complete: bool, checks: Vec<Check>) -> DoctorDoc {
     }
     let worst = checks.iter().map(|check| check.status).max().unwrap_or(Status::Ok);
     DoctorDoc { header: Header::new(DocumentKind::Doctor, now), complete, status: worst, counts, checks }
+}
+
+/// Document of `layersweep doctor --suggest`.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DoctorSuggestDoc {
+    /// Common fields of all documents; the kind is `doctor-suggest`.
+    #[serde(flatten)]
+    pub header: Header,
+    #[serde(flatten)]
+    pub suggestions: Suggestions,
+}
+
+pub fn doctor_suggest(now: Timestamp, suggestions: Suggestions) -> DoctorSuggestDoc {
+    DoctorSuggestDoc { header: Header::new(DocumentKind::DoctorSuggest, now), suggestions }
 }

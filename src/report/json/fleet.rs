@@ -4,8 +4,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{DocumentKind, Header};
-use crate::app::fleet::{Merged, UnreadDocument};
+use crate::app::fleet::Merged;
 use crate::model::documents::fleet::Fleet;
+use crate::services::documents::UnreadDocument;
 
 /// Document of `layersweep report --merge`.
 #[derive(Clone, Debug, Serialize)]

@@ -19,6 +19,7 @@ mod history;
 mod parts;
 mod pins;
 mod remembered;
+mod replay;
 mod report;
 mod repull;
 mod scan;
@@ -41,7 +42,7 @@ pub use build::{container, fair, filesystem, image, layer, leak, store, totals, 
 pub use config::{ConfigDoc, Override, config};
 pub use deletion::{DeletionDoc, FreedDoc};
 pub use diff::{ChangeDoc, DiffDoc, ImageDiffDoc, TakenDoc, diff};
-pub use doctor::{DoctorDoc, doctor};
+pub use doctor::{DoctorDoc, DoctorSuggestDoc, doctor, doctor_suggest};
 pub use explain::explain;
 #[cfg(test)]
 pub use fits::KeptByRuleDoc;
@@ -60,6 +61,7 @@ pub use parts::{
 
 pub use pins::{PinsDoc, pins};
 pub use remembered::RememberedDoc;
+pub use replay::{ReplayDoc, replay};
 pub use report::{Extent, ReportDoc, ReportFilesystemDoc, TopObjectDoc, report};
 pub use repull::{RepullDoc, RepullImageDoc, repull};
 pub use scan::{explanation, images, known_images, layers, scan};

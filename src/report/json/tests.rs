@@ -2,6 +2,16 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 
 use super::*;
+use crate::model::documents::trace::{TraceEvent, TraceHeader};
+
+/// Line of a trace: the first, or one of the others.
+#[derive(schemars::JsonSchema)]
+#[schemars(untagged)]
+#[allow(dead_code)]
+enum TraceLine {
+    Header(TraceHeader),
+    Event(TraceEvent),
+}
 
 /// Fails if `docs/schema/` differs from the types. To write the files: `LAYERSWEEP_WRITE_SCHEMAS=1 cargo test
 /// schemas`.
@@ -25,11 +35,14 @@ fn committed_schemas_match_the_types() {
         ("history-usage", schema::<HistoryUsageDoc>()),
         ("config", schema::<ConfigDoc>()),
         ("pins", schema::<PinsDoc>()),
+        ("replay", schema::<ReplayDoc>()),
+        ("trace", schema::<TraceLine>()),
         ("report", schema::<ReportDoc>()),
         ("report-merge", schema::<FleetDoc>()),
         ("sweep", schema::<SweepDoc>()),
         ("waste", schema::<WasteDoc>()),
         ("doctor", schema::<DoctorDoc>()),
+        ("doctor-suggest", schema::<DoctorSuggestDoc>()),
     ] {
         let path = directory.join(format!("{name}.json"));
         let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";

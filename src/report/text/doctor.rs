@@ -1,15 +1,39 @@
 //! Text of `doctor`: the findings about a node, the worst first.
 
-use super::format::{safe, wrapped};
+use super::format::{age_of, safe, wrapped};
 use super::screen::Screen;
 use super::table::heading;
 use crate::app::doctor::{Check, Status};
 use crate::model::text::display::count;
-use crate::report::json::DoctorDoc;
+use crate::report::json::{DoctorDoc, DoctorSuggestDoc};
 
 /// Width if the output is not a terminal: lines wrapped by a log or a mail program are hard to read.
 const WIDTH: usize = 80;
 const INDENT: &str = "  ";
+
+/// Formats two drop-ins whose comments are the reasons. Without suggestions all lines are comments.
+pub fn suggest(document: &DoctorSuggestDoc) -> String {
+    let found = &document.suggestions;
+    let mut out = format!("# From {} of this node's past, replayed.\n", age_of(Some(found.covered_seconds)));
+    for why in &found.omitted {
+        out.push_str(&format!("# Nothing is suggested for {why}.\n"));
+    }
+    if found.suggestions.is_empty() {
+        return out;
+    }
+    out.push_str("\n# /etc/layersweep/layersweep.toml.d/50-suggested.toml\n[images]\n");
+    for suggestion in &found.suggestions {
+        out.push_str(&format!("# {}\n{}\n", suggestion.reason, suggestion.layersweep.join("\n")));
+    }
+    out.push_str(
+        "\n# For a kubelet with --config-dir=DIR: DIR/50-suggested.conf. It acts if layersweep does not.\n\
+         apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n",
+    );
+    for suggestion in &found.suggestions {
+        out.push_str(&format!("# {}\n{}\n", suggestion.reason, suggestion.kubelet.join("\n")));
+    }
+    out
+}
 
 /// Formats the checks by severity, then their number. With `quiet`, only errors and warnings.
 pub fn doctor(document: &DoctorDoc, screen: &Screen, quiet: bool) -> String {

@@ -14,6 +14,7 @@ mod history;
 mod images;
 mod layers;
 mod pins;
+mod replay;
 mod report;
 mod repull;
 mod scan;
@@ -27,7 +28,7 @@ mod waste;
 
 pub use config::{config_check, config_show};
 pub use diff::diff;
-pub use doctor::doctor;
+pub use doctor::{doctor, suggest as doctor_suggest};
 pub use explain::explain;
 pub use fits::fits;
 pub use fleet::{
@@ -41,6 +42,7 @@ pub use history::{history, history_scans, history_usage};
 pub use images::images;
 pub use layers::{Names, layers, tree};
 pub use pins::{pins, pins_changed};
+pub use replay::replay;
 pub use report::report;
 pub use repull::{notes as repull_notes, references as repull_references};
 pub use scan::{leaks, scan};

@@ -44,12 +44,9 @@ fn class_of(is_allowed: fn(LeakClass) -> bool) -> impl TypedValueParser<Value = 
     PossibleValuesParser::new(names).try_map(|name| LeakClass::find(&name).ok_or("no such class"))
 }
 
+/// Flags that override thresholds, ages and the order of the configuration.
 #[derive(Debug, ClapArgs)]
-pub(crate) struct GcArgs {
-    /// Show what would be deleted, in which order and why, and delete nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-
+pub(crate) struct PolicyFlags {
     /// Start deleting at this usage [default: 75]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) high: Option<String>,
@@ -77,6 +74,36 @@ pub(crate) struct GcArgs {
     /// Order in which images are deleted for space [default: idle]
     #[arg(long, value_name = "ORDER", value_parser = one_of(DeletionOrder::ALL, order_help))]
     pub(crate) order: Option<DeletionOrder>,
+}
+
+impl PolicyFlags {
+    /// Returns the keys of the configuration that the flags set, with their texts.
+    pub(crate) fn settings(&self) -> Vec<(&'static str, &'static str, Option<&str>)> {
+        vec![
+            ("images.high_percent", "--high", percent(self.high.as_ref())),
+            ("images.low_percent", "--low", percent(self.low.as_ref())),
+            ("images.min_free", "--min-free", self.min_free.as_deref()),
+            ("images.inodes_high_percent", "--inodes-high", percent(self.inodes_high.as_ref())),
+            ("images.min_age", "--min-age", self.min_age.as_deref()),
+            ("images.max_age", "--max-age", self.max_age.as_deref()),
+            ("images.order", "--order", self.order.map(DeletionOrder::as_str)),
+        ]
+    }
+}
+
+/// Removes the `%` of a percentage.
+fn percent(text: Option<&String>) -> Option<&str> {
+    text.map(|text| text.strip_suffix('%').unwrap_or(text))
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct GcArgs {
+    /// Show what would be deleted, in which order and why, and delete nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    #[command(flatten)]
+    pub(crate) policy_flags: PolicyFlags,
 
     /// Collect only these kinds, regardless of the configuration [default: images, and what is enabled]
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = one_of(Only::ALL, kind_help))]

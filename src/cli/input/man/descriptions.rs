@@ -243,6 +243,34 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "layersweep-history-export",
+        &[
+            "Writes the past of this node for layersweep replay: which images came with which layers, when containers used \
+             them, which left and by whom, and the bytes of everything else on the filesystem. One trace for each \
+             filesystem with images, a JSON object a line; docs/schema/trace.json describes the lines.",
+            "It reads the records and the stores as they are now, and changes nothing. The layers of images that are gone are \
+             not in the records: such an image has one layer with the bytes that only it held when it was last seen.",
+            "With --hash-names names and ids are hashes, the same on every node. A guess of a name can be checked against \
+             its hash; sizes and times are not changed.",
+        ],
+    ),
+    (
+        "layersweep-replay",
+        &[
+            "Tells what thresholds, ages and rules would have done to the past: it plays a trace to the planner of gc, with a \
+             run at each period and whenever a pull finds no room, and pulls again what the policy deleted and the past \
+             wants. The deletions on record, the kubelet's algorithm with the same settings, and a policy that knows the \
+             future are beside it. --vary gives a row for each value of a setting instead.",
+            "It never deletes anything, and records nothing. Without files it plays the records of this node, as far back as \
+             --since; with files the traces of any number of nodes, of which a few are in memory at a time.",
+            "  DELETED  images that the policy deletes",
+            "  PULLED AGAIN, BYTES AGAIN  pulls of images that it had deleted, and the bytes that they transfer",
+            "  WAITED  pulls that found no room and began after a deletion",
+            "  PEAK, MEAN  highest usage, and mean usage over time",
+            "  ABOVE HIGH  part of the time at or above the high threshold",
+        ],
+    ),
+    (
         "layersweep-report",
         &[
             "Diagnoses the disk: how full it is, what holds it, what happened, and what can be deleted with which \
@@ -339,6 +367,8 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
              against layersweep's, the state directory and database, timers, and whether a run of gc would be refused \
              now. Errors come first, then warnings, each with its fix, then notes and the checks that found nothing \
              wrong. docs/doctor.md describes each check.",
+            "With --suggest it prints an age and thresholds for this node instead, as drop-ins for layersweep and the \
+             kubelet, with the reasons from the replay of its own past; with less than 14 days of records nothing.",
             "It never changes anything, not even the state directory. With --sysroot it checks the disk mounted there, \
              and contacts no socket.",
         ],

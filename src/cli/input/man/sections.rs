@@ -143,6 +143,27 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         )],
     ),
     (
+        "layersweep-history-export",
+        &[("layersweep history export --hash-names > node-7.ndjson", "A trace that names nothing.")],
+    ),
+    (
+        "layersweep-replay",
+        &[
+            (
+                "layersweep replay --max-age 7d",
+                "What a maximum age of a week would have done to the last 30 days.",
+            ),
+            (
+                "layersweep replay --vary max-age=1d,3d,7d,14d,off",
+                "The same for several ages: pulls against usage.",
+            ),
+            (
+                "layersweep replay nodes/*.ndjson --high 80",
+                "What a threshold of 80 % would have done to a fleet.",
+            ),
+        ],
+    ),
+    (
         "layersweep-report",
         &[
             ("layersweep report", "Show how full the disks are, their largest users, and possible actions."),
@@ -182,7 +203,13 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         "layersweep-config-show",
         &[("layersweep config show --format json", "The same for programs, with the meaning of each key.")],
     ),
-    ("layersweep-doctor", &[("layersweep doctor -q", "Errors and warnings only, each with its fix.")]),
+    (
+        "layersweep-doctor",
+        &[
+            ("layersweep doctor -q", "Errors and warnings only, each with its fix."),
+            ("layersweep doctor --suggest", "An age and thresholds for this node, with their reasons."),
+        ],
+    ),
     (
         "layersweep-completions",
         &[("layersweep completions bash > /etc/bash_completion.d/layersweep", "For all users of bash.")],

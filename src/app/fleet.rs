@@ -3,20 +3,17 @@
 //! Of a node with several documents only the newest counts. Its name and time are all that is remembered of a node, so
 //! an older document cannot be subtracted: if there is one, all files are read a second time without the older ones.
 
-mod documents;
-
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use rayon::iter::{ParallelBridge as _, ParallelIterator as _};
-use serde::Serialize;
 
 use crate::model::documents::fleet::{Fleet, FleetSums};
 use crate::model::documents::reader::NodeDocument;
+use crate::services::documents::{DocumentStart, Documents, Position, Source, UnreadDocument, place};
 use crate::services::error::Error;
-use documents::{Documents, Position, Source};
 
 const LISTED_PROBLEMS: usize = 100;
 
@@ -30,16 +27,6 @@ pub struct Merged {
     pub nodes_with_older: u64,
     pub unread: u64,
     pub problems: Vec<UnreadDocument>,
-}
-
-/// Document that could not be read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "UnreadDocumentDoc"))]
-pub struct UnreadDocument {
-    /// File that contains it, and the line on which it begins unless that is the first.
-    pub place: String,
-    /// Reason in words.
-    pub reason: String,
 }
 
 /// Adds up the documents in files; `-` is standard input.
@@ -81,16 +68,6 @@ pub fn merge(files: &[PathBuf]) -> Result<Merged, Error> {
     })
 }
 
-fn place(files: &[PathBuf], position: Position) -> String {
-    let file = files.get(position.file).map_or("".into(), |path| path.to_string_lossy());
-    match (&*file, position.line) {
-        ("-", 0 | 1) => "standard input".to_owned(),
-        ("-", line) => format!("standard input, line {line}"),
-        (file, 0 | 1) => file.to_owned(),
-        (file, line) => format!("{file}:{line}"),
-    }
-}
-
 /// One reading of all files.
 #[derive(Debug)]
 struct Round {
@@ -121,7 +98,7 @@ impl Round {
             nodes_with_older: HashSet::new(),
         });
         let locked = || round.lock().unwrap_or_else(PoisonError::into_inner);
-        Documents::new(sources).par_bridge().for_each(|(position, text)| {
+        Documents::new(sources, DocumentStart::Brace).par_bridge().for_each(|(position, text)| {
             let document = match &text {
                 Ok(_) if skipped.contains(&position) => return locked().documents += 1,
                 Ok(text) => NodeDocument::read(text),
