@@ -200,7 +200,10 @@ pub fn explain(
             let reachable =
                 rulings.iter_mut().find(|ruling| ruling.rule == Rule::OutOfReach && !ruling.keeps);
             if let Some(reachable) = reachable {
-                reachable.detail = format!("removable: {}", reach.way(result.scan.inventory[image_ix].store));
+                reachable.detail = match reach.refused() {
+                    Some(why) => format!("removable once gc can run; now it would be refused: {why}"),
+                    None => format!("removable: {}", reach.way(result.scan.inventory[image_ix].store)),
+                };
             }
             let limits = AgeLimits::of(&config.images, &result.scan.inventory[image_ix]);
             Some(ImageExplanation { story, limits, rulings, plan, reach })

@@ -2,7 +2,7 @@
 
 use crate::history::runs::Event;
 use crate::model::deletion::outcome::{Outcome, OutcomeKind};
-use crate::model::deletion::plan::{PassEnd, Plan};
+use crate::model::deletion::plan::{PassEnd, Phase, Plan};
 use crate::model::rules::Rule;
 use crate::model::space::InvalidStats;
 use crate::model::text::display::count;
@@ -47,7 +47,12 @@ fn events_of(outcome: &Outcome, targets: &Targets) -> Vec<Event> {
             events.push(event(KubeletEvent::InvalidDiskCapacity, format!("{mount}: {invalid}")));
         }
         if plan.end == PassEnd::NotReached {
-            let why = if outcome.plan.problems.is_empty() {
+            // A store whose runtime is silent has a problem of its own, and perhaps a disk of its own.
+            let of_others = outcome.plan.problems.iter().all(|problem| match problem.filesystem {
+                Some(ix) => ix != plan.filesystem,
+                None => problem.phase == Phase::Begin && problem.id.is_some(),
+            });
+            let why = if of_others {
                 too_young(&outcome.plan).unwrap_or_else(|| {
                     "nothing else may be deleted (`layersweep usage` shows what uses the rest)".to_owned()
                 })

@@ -67,7 +67,11 @@ pub(super) fn last_gc(node: &Node<'_>) -> Vec<Check> {
         };
         let status = if failed >= IN_A_ROW { Status::Error } else { Status::Warning };
         let message = format!("{runs} failed or refused, the last one at {started:.0}: {why}");
-        let remedy = "see `layersweep history`, and `layersweep gc --dry-run` for the current state";
+        let remedy = if node.is_foreign() {
+            "see `layersweep history`, and `layersweep report` for the state of the disk"
+        } else {
+            "see `layersweep history`, and `layersweep gc --dry-run` for the current state"
+        };
         Check::new(status, "", message, remedy)
     } else if short >= IN_A_ROW {
         let message = format!("the last {short} runs of gc did not reach the low threshold");

@@ -91,8 +91,8 @@ fn room(node: &Node<'_>, object: &str) -> Vec<Check> {
         } else {
             format!("only {} are free on {mount}", bytes(free))
         };
-        let remedy = "free space there, for example with `layersweep gc`; records that cannot be saved wait in \
-            /run/layersweep";
+        let remedy = "free space there, for example with `layersweep gc` (`layersweep gc --via direct` where the runtime \
+            is down); records that cannot be saved wait in /run/layersweep";
         Check::new(status, object, message, remedy)
     }];
     let filesystems = node.scan().map_or(&[][..], |scan| &scan.inventory.filesystems);

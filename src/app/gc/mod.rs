@@ -450,8 +450,11 @@ fn out_of_reach_bytes(scan: &Scan, plan: &Plan, store: &StoreId) -> u64 {
         .filter(|kept| kept.target.store.as_ref() == Some(store))
         .map(|kept| kept.target.id.as_str())
         .collect();
+    // Images in other namespaces have a line of their own.
     let images = inventory.images.iter().enumerate().filter(|(_, image)| {
-        ids.contains(image.id.as_str()) && StoreId::of(&inventory[image.store]) == *store
+        ids.contains(image.id.as_str())
+            && image.id.namespace().is_none()
+            && StoreId::of(&inventory[image.store]) == *store
     });
     let roots: Vec<_> = images.map(|(position, _)| Root::Image(position.into())).collect();
     scan.refs.sizes_of_set(inventory, &roots).exclusive.frees_bytes

@@ -112,7 +112,7 @@ fn of_level(
 
 fn headline(has_images: bool, level: &EnteredPlace, width: usize) -> Line<'static> {
     let sizes = if has_images {
-        format!("{:>SIZE$} {:>SIZE$} {:>SIZE$}  ", "SIZE", "EXCLUSIVE", "FREES")
+        format!("{:>SIZE$} {:>SIZE$} {:>SIZE$}  ", "FAIR", "EXCLUSIVE", "FREES")
     } else {
         format!("{:>SIZE$}  {:BAR$}  ", "SIZE", "")
     };

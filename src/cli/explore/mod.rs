@@ -261,14 +261,15 @@ impl<'a> ExploreSession<'a> {
     /// Writes the marked images to a new file; returns what to tell.
     fn export(&self) -> String {
         let Some(facts) = &self.view.facts else { return String::new() };
-        let path = format!("layersweep-marked-{}.txt", facts.usage.result.scan.taken_at.as_second());
+        let name = format!("layersweep-marked-{}.txt", facts.usage.result.scan.taken_at.as_second());
+        let path = std::env::current_dir().unwrap_or_default().join(name);
         let images = self.view.marked.iter().map(|image| &facts.images[image.get()]);
         let lines: String =
             images.map(|image| format!("# {}\n{}\n", safe(&image.names.join(", ")), image.id)).collect();
         let written = File::create_new(&path).and_then(|mut file| file.write_all(lines.as_bytes()));
         match written {
-            Ok(()) => format!("Written: `layersweep rm --file {path}` deletes them."),
-            Err(error) => format!("{path}: {error}"),
+            Ok(()) => format!("Written: `layersweep rm --file {}` deletes them.", path.display()),
+            Err(error) => format!("{}: {error}", path.display()),
         }
     }
 }

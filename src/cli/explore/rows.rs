@@ -38,7 +38,7 @@ pub(super) enum Place {
 pub(super) struct PlaceRow {
     /// Free of control characters.
     pub(super) name: String,
-    /// What the row has of the place's sum; of an image, its fair share.
+    /// Its part of the place's sum; of an image, the fair share.
     pub(super) bytes: u64,
     pub(super) note: String,
     pub(super) into: Option<Place>,
@@ -61,7 +61,7 @@ pub(super) struct Explored {
     pub(super) images: Vec<ImageDoc>,
 }
 
-/// What the deletion of a set of images frees on a filesystem.
+/// Bytes that the deletion of a set of images frees on a filesystem.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct FreedTogether {
     pub(super) mount: String,
@@ -116,6 +116,13 @@ impl Explored {
         }
     }
 
+    /// Returns the position of a filesystem in order, the fullest first.
+    pub(super) fn fullness(&self, place: &Place) -> Option<u64> {
+        let Place::Filesystem(ix) = place else { return None };
+        let disk = &self.document.filesystems[ix.get()].filesystem;
+        Some(disk.available_bytes.saturating_mul(1000) / disk.capacity_bytes.max(1))
+    }
+
     fn filesystems(&self) -> Vec<PlaceRow> {
         let filesystems = self.document.filesystems.iter().enumerate();
         let rows = filesystems.map(|(ix, filled)| {
@@ -140,19 +147,22 @@ impl Explored {
             ..PlaceRow::new(label(row), row.bytes)
         });
         let stores = scan.inventory.stores.iter().enumerate().filter(|(_, store)| store.filesystem == ix);
-        let whole = stores.flat_map(|(store_ix, store)| {
-            let total = refs::breakdown(&scan.inventory, &scan.refs, store_ix.into()).total().bytes;
-            let layers = PlaceRow {
-                note: "overlaps".into(),
-                into: Some(Place::Forest(store_ix.into(), None)),
-                overlaps: true,
-                ..PlaceRow::new(format!("All layers of {}", store.root.display()), total)
-            };
-            let images = PlaceRow {
-                into: Some(Place::Images(ix, None)),
-                ..PlaceRow { name: "All images".into(), ..layers.clone() }
-            };
-            if store_ix == 0 { vec![images, layers] } else { vec![layers] }
+        let layers = stores.filter_map(|(store_ix, store)| {
+            let nodes = scan.refs.nodes_of(store_ix.into()).iter().map(|node| &scan.inventory[*node]);
+            let layers = nodes.filter(|node| node.layer.is_some());
+            let bytes = layers.map(|node| node.size.bytes).fold(0, u64::saturating_add);
+            let name = format!("All layers of {}", store.root.display());
+            Some((name, bytes, Place::Forest(store_ix.into(), None))).filter(|_| bytes > 0)
+        });
+        let images = self.document.filesystems[ix.get()].rows.iter().filter(|row| is_of_images(row.kind));
+        let images = images.map(|row| row.bytes).fold(0, u64::saturating_add);
+        let images = ("All images".to_owned(), images, Place::Images(ix, None));
+        let whole = Some(images).filter(|(_, bytes, _)| *bytes > 0).into_iter().chain(layers);
+        let whole = whole.map(|(name, bytes, place)| PlaceRow {
+            note: "overlaps".into(),
+            into: Some(place),
+            overlaps: true,
+            ..PlaceRow::new(name, bytes)
         });
         parts.chain(whole).collect()
     }
@@ -348,15 +358,16 @@ fn label(row: &ShareRowDoc) -> String {
     }
 }
 
+fn is_of_images(kind: ShareKind) -> bool {
+    use LineKind::{Artifacts, ImagesInUse, ImagesOutOfReach, ImagesPinned, ImagesUnused};
+    let kinds = [ImagesInUse, ImagesPinned, ImagesOutOfReach, ImagesUnused, Artifacts];
+    matches!(kind, ShareKind::InStore(kind) if kinds.contains(&kind))
+}
+
 fn into_row(ix: FilesystemIx, row: &ShareRowDoc) -> Option<Place> {
-    use LineKind::{
-        Artifacts, ContainersExited, ContainersOther, ContainersRunning, ImagesInUse, ImagesOutOfReach,
-        ImagesPinned, ImagesUnused,
-    };
+    use LineKind::{ContainersExited, ContainersOther, ContainersRunning};
     match row.kind {
-        ShareKind::InStore(
-            kind @ (ImagesInUse | ImagesPinned | ImagesOutOfReach | ImagesUnused | Artifacts),
-        ) => Some(Place::Images(ix, Some(kind))),
+        ShareKind::InStore(kind) if is_of_images(row.kind) => Some(Place::Images(ix, Some(kind))),
         ShareKind::InStore(kind @ (ContainersRunning | ContainersExited | ContainersOther)) => {
             Some(Place::Containers(ix, kind))
         }

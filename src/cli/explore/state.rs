@@ -64,7 +64,7 @@ pub(super) struct TextPage {
     pub(super) scroll: usize,
 }
 
-/// What typed characters go to.
+/// Destination of typed characters.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Typing {
     Filter,
@@ -77,7 +77,7 @@ pub(super) struct ExploreView {
     pub(super) facts: Option<Explored>,
     pub(super) levels: Vec<EnteredPlace>,
     pub(super) marked: BTreeSet<ImageIx>,
-    /// What those of them that can be deleted free.
+    /// Bytes that those of them free which can be deleted.
     pub(super) freed: Vec<FreedTogether>,
     pub(super) stays: Vec<(ImageIx, String)>,
     /// The marked images are shown instead of the innermost level.
@@ -178,7 +178,9 @@ impl ExploreView {
             // Overlapping rows stand below those that add up.
             Sort::Size => level.shown.sort_by_key(|position| {
                 let row = &level.rows[*position];
-                (row.overlaps, Reverse(row.bytes))
+                let full =
+                    self.facts.as_ref().zip(row.into.as_ref()).and_then(|(facts, into)| facts.fullness(into));
+                (row.overlaps, full, Reverse(row.bytes))
             }),
             Sort::Exclusive => level
                 .shown
@@ -349,8 +351,8 @@ impl ExploreView {
             KeyCode::Esc | KeyCode::Left | KeyCode::Char('h') | KeyCode::Backspace => self.ascend(code),
             KeyCode::Char(' ') => self.mark(),
             KeyCode::Char('a') => self.mark_all(),
-            KeyCode::Char('s') => self.sort_next(),
-            KeyCode::Char('n') => self.reorder(|level| level.sort = Sort::Name),
+            KeyCode::Char('s') if !self.in_marked => self.sort_next(),
+            KeyCode::Char('n') if !self.in_marked => self.reorder(|level| level.sort = Sort::Name),
             KeyCode::Char('/') if !self.in_marked => self.typing = Some(Typing::Filter),
             KeyCode::Char('r') => return Some(Job::Scan),
             KeyCode::Char('i') => return self.of_image(Job::Explain),
@@ -363,6 +365,10 @@ impl ExploreView {
             KeyCode::Tab => self.in_marked = !self.in_marked,
             KeyCode::Char('D') => self.ask(),
             KeyCode::Char('?') => self.page = Some(self.help()),
+            KeyCode::Char('d' | 'x') => {
+                self.message = "Tab shows the marked images, and D deletes them there.".into()
+            }
+            KeyCode::Char(_) => self.message = "This key does nothing here: ? lists the keys.".into(),
             _ => {}
         }
         None
@@ -466,7 +472,7 @@ Tab            the marked images   E               write them to a list for rm -
 D              in the marked pane: delete them, after a typed yes
 r              scan again          q               quit
 
-SIZE of an image is its fair share: shared layers are divided among their users.
+FAIR is an image's share: layers are divided equally among all that use them.
 EXCLUSIVE is what it alone has, FREES what its deletion alone frees. The line at the
 bottom says what all marked images free together.";
 

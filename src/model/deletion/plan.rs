@@ -500,7 +500,7 @@ pub struct FilesystemPlan {
     pub few_inodes: Option<u64>,
     /// Reason why it could not be judged.
     pub invalid: Option<InvalidStats>,
-    /// What the deletions for space are expected to cost, with the order `cheapest`.
+    /// Expected cost of the deletions for space, with the order `cheapest`.
     pub pulls: Option<ExpectedPulls>,
 }
 

@@ -48,12 +48,16 @@ pub struct Group {
 /// Groups images and containers, the largest group first. The sum of the groups is the sum of all shares.
 pub fn groups(keys: &GroupKeys<'_>, fair: &Fair) -> Vec<Group> {
     let mut groups = BTreeMap::new();
+    // The shares may be those of one filesystem: what has none of it is elsewhere.
     for (position, keys) in keys.images.iter().enumerate() {
-        divide(&mut groups, keys, fair.of_image(position.into()), |group| group.images += 1);
+        let share = fair.of_image(position.into());
+        divide(&mut groups, keys, share, |group| group.images += usize::from(share > 0));
     }
     for (position, keys) in keys.containers.iter().enumerate() {
-        divide(&mut groups, keys, fair.of_container(position.into()), |group| group.containers += 1);
+        let share = fair.of_container(position.into());
+        divide(&mut groups, keys, share, |group| group.containers += usize::from(share > 0));
     }
+    groups.retain(|_, group| group.images + group.containers > 0);
     let mut groups: Vec<_> = groups.into_values().collect();
     groups.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| (a.kind, &a.name).cmp(&(b.kind, &b.name))));
     groups
@@ -173,7 +177,7 @@ mod tests {
                     named("b", 1, 0),
                     named("localhost/c", 1, 0),
                     named("quay.io/a", 2, 2),
-                    rest(nameless, 2, 0),
+                    rest(nameless, 1, 0),
                 ],
             ),
             (
@@ -182,13 +186,13 @@ mod tests {
                     named("docker.io", 1, 0),
                     named("localhost", 1, 0),
                     named("quay.io", 2, 2),
-                    rest(nameless, 2, 0),
+                    rest(nameless, 1, 0),
                 ],
             ),
             // svc is used in a namespace and, by a container of podman, outside every namespace.
-            (GroupBy::Namespace, vec![named("shop", 1, 1), rest(nameless, 1, 1), rest(unused, 4, 0)]),
-            (GroupBy::Owner, vec![named("podman", 1, 2), rest(unused, 4, 0)]),
-            (GroupBy::Container, vec![named("c", 1, 2), rest(unused, 4, 0)]),
+            (GroupBy::Namespace, vec![named("shop", 1, 1), rest(nameless, 1, 1), rest(unused, 3, 0)]),
+            (GroupBy::Owner, vec![named("podman", 1, 2), rest(unused, 3, 0)]),
+            (GroupBy::Container, vec![named("c", 1, 2), rest(unused, 3, 0)]),
         ] {
             let found = groups(&GroupKeys::new(&inventory, by), &fair);
             assert_eq!(found.iter().map(|group| group.bytes).sum::<u64>(), all, "{by}");

@@ -140,7 +140,7 @@ pub fn remedy_out_of_reach(scan: &Scan, image_ix: ImageIx) -> String {
             let start = if is_full { "free some space by hand and start" } else { "start" };
             format!("{start} {runtime}, then `layersweep gc` deletes them by policy")
         }
-        None if inventory.removal_by_ctr(image_ix).is_some() => {
+        None if inventory.is_left_by_cri(image_ix) && inventory.removal_by_ctr(image_ix).is_some() => {
             let image = shell_reference(&image.id);
             format!("`layersweep explain {image}` names the command that removes such an image")
         }
@@ -152,7 +152,7 @@ pub fn remedy_out_of_reach(scan: &Scan, image_ix: ImageIx) -> String {
             let (flag, root) = (store.kind.facts().flag, shell_word(&store.root.to_string_lossy()));
             format!("`layersweep gc --via direct {flag} {root}` deletes them by policy")
         }
-        None => String::new(),
+        None => format!("`layersweep gc` deletes them by policy while {} runs", store.kind.runtime()),
     }
 }
 
