@@ -208,6 +208,30 @@ fn view_goes_down_to_files() {
     assert!(terminal.wait().success());
 }
 
+/// A list of ids would mean the image in both stores.
+#[test]
+fn image_in_two_stores_is_not_deleted_by_one_mark() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let stores = ["first", "second"].map(|name| shop_in(&dir.path().join(name)));
+    let state = tempfile::tempdir().unwrap();
+    let mut args = flags(&stores[0], state.path());
+    args.extend(flags(&stores[1], state.path())[1..5].to_vec());
+    let mut terminal = start(&args);
+    terminal.shows("All images");
+    terminal.keys("/all images\r\r/one\r ");
+    terminal.shows("1 image marked");
+    terminal.keys("\tD");
+    terminal.shows("is also in");
+    terminal.keys("\ta\tD");
+    terminal.shows("Delete 2 images");
+    terminal.keys("no\rq");
+    assert!(terminal.wait().success());
+    assert!(stores.iter().all(|store| store.images().len() == 4));
+}
+
 #[test]
 fn view_needs_a_terminal() {
     let run = support::program::layersweep(["explore"]).expect_code(2);

@@ -1,13 +1,14 @@
 //! State of the view, and what each key does to it. No I/O: work is returned as a [`Job`].
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::rows::{Explored, FreedTogether, Place, PlaceRow};
 use crate::model::{FilesystemIx, ImageIx};
+use crate::report::text::safe;
 
 /// Work that the view asks for; the answer comes later.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -358,7 +359,10 @@ impl ExploreView {
             KeyCode::Char('i') => return self.of_image(Job::Explain),
             KeyCode::Char('w') => return self.of_image(Job::Waste),
             KeyCode::Char('E') if self.marked.is_empty() => self.message = "No image is marked.".into(),
-            KeyCode::Char('E') => return Some(Job::Export),
+            KeyCode::Char('E') => match self.unmarked_twin() {
+                Some(twin) => self.message = twin,
+                None => return Some(Job::Export),
+            },
             KeyCode::Tab if self.marked.is_empty() => {
                 self.message = "No image is marked: Space marks one.".into()
             }
@@ -434,14 +438,27 @@ impl ExploreView {
     }
 
     fn ask(&mut self) {
-        self.message = match (&self.read_only, self.in_marked) {
-            (Some(why), _) => format!("Nothing can be deleted here: {why}."),
-            (None, false) => "Deletions begin in the marked pane: Tab opens it.".into(),
-            (None, true) => {
+        self.message = match (&self.read_only, self.in_marked, self.unmarked_twin()) {
+            (Some(why), ..) => format!("Nothing can be deleted here: {why}."),
+            (None, false, _) => "Deletions begin in the marked pane: Tab opens it.".into(),
+            (None, true, Some(twin)) => twin,
+            (None, true, None) => {
                 self.typing = Some(Typing::Answer(String::new()));
                 String::new()
             }
         };
+    }
+
+    /// Returns a refusal if an image that is not marked has the id of a marked one: a list of ids means both.
+    fn unmarked_twin(&self) -> Option<String> {
+        let facts = self.facts.as_ref()?;
+        let marked: HashSet<_> =
+            self.marked.iter().map(|image| facts.images[image.get()].id.as_str()).collect();
+        let mut others =
+            facts.images.iter().enumerate().filter(|(ix, _)| !self.marked.contains(&(*ix).into()));
+        let (ix, twin) = others.find(|(_, image)| marked.contains(image.id.as_str()))?;
+        let name = facts.title(&Place::Image(ix.into()));
+        Some(format!("{name} is also in {}: mark it there too, or unmark it.", safe(&twin.store)))
     }
 
     fn help(&self) -> TextPage {
