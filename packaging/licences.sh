@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 PATH="$PATH:$HOME/.cargo/bin"
 target=${TARGET:-x86_64-unknown-linux-gnu}
 # Permissive, and compatible with Apache-2.0.
-good=${GOOD_LICENCES:-MIT MIT-0 Apache-2.0 BSD-2-Clause BSD-3-Clause Zlib Unicode-3.0 Unlicense 0BSD ISC LLVM-exception}
+good=${GOOD_LICENCES:-MIT MIT-0 Apache-2.0 BSD-2-Clause BSD-3-Clause Zlib Unicode-3.0 Unlicense 0BSD BSL-1.0 ISC LLVM-exception}
 
 command -v jq >/dev/null || { echo 'licences.sh: jq is missing' >&2; echo 'hint: apt-get install jq' >&2; exit 1; }
 work=$(mktemp -d)
