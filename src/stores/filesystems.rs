@@ -12,6 +12,9 @@ use crate::model::{Filesystem, FilesystemIx, Inventory};
 use crate::sys::sysroot::Sysroot;
 use crate::sys::{quiet, root};
 
+/// Filesystems of other disks, or of memory.
+const NO_DISKS: [&str; 3] = ["overlay", "ramfs", "tmpfs"];
+
 #[derive(Default)]
 pub(super) struct Filesystems {
     known: HashMap<String, FilesystemIx>,
@@ -51,7 +54,8 @@ impl Filesystems {
             };
             let Ok(path) = found else { continue };
             // Data on an overlay is on the filesystem below it: this process is in a container.
-            let is_disk = filesystem::facts(&path).is_ok_and(|facts| facts.fstype != "overlay");
+            let is_disk =
+                filesystem::facts(&path).is_ok_and(|facts| !NO_DISKS.contains(&facts.fstype.as_str()));
             if is_disk && let Err(error) = self.of(&path, None, inventory) {
                 tracing::debug!("the filesystem of {}: {error}", path.display());
             }

@@ -15,6 +15,9 @@ use crate::report::json::{
 /// Width of the notes at the end if the output is not a terminal.
 const WIDE: usize = 110;
 
+/// Used percentage below which a disk without a store has one line.
+const EMPTY_PERCENT: f64 = 70.0;
+
 /// Formats the usage of every filesystem. `shows_all`: small rows have lines of their own.
 pub fn usage(document: &UsageDoc, screen: &Screen, shows_all: bool) -> String {
     let width = screen.width.unwrap_or(usize::MAX);
@@ -28,8 +31,14 @@ pub fn usage(document: &UsageDoc, screen: &Screen, shows_all: bool) -> String {
         out.push_str(&difference.map_or_else(String::new, |text| wrapped(&text, width, "  ")));
         filesystem.forecast.iter().for_each(|forecast| out.push_str(&forecast_line(forecast)));
         let stores = document.stores.iter().map(|store| &store.store);
-        for store in stores.filter(|store| store.filesystem == filesystem.filesystem.mount) {
+        let stores: Vec<_> = stores.filter(|store| store.filesystem == filesystem.filesystem.mount).collect();
+        for store in &stores {
             out.push_str(&wrapped(store_line(store).trim_end(), width, ""));
+        }
+        // A disk without a store matters once it is full.
+        let is_empty = filesystem.filesystem.used_percent.is_some_and(|percent| percent < EMPTY_PERCENT);
+        if stores.is_empty() && is_empty && !filesystem.rows.iter().any(|row| row.in_store) && !shows_all {
+            continue;
         }
         out.push('\n');
         out.push_str(&match document.by {
