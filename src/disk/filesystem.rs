@@ -213,7 +213,8 @@ fn open_directory(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Opens a directory, without changing its access time if that is permitted.
-fn open_for_reading(path: &Path) -> rustix::io::Result<OwnedFd> {
+/// Opens a directory without a new access time, where that is permitted.
+pub(crate) fn open_for_reading(path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let quiet = rustix::fs::open(path, flags | OFlags::NOATIME, Mode::empty());
     quiet.or_else(|_| rustix::fs::open(path, flags, Mode::empty()))

@@ -21,8 +21,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags};
-
 use crate::disk::filesystem;
 use crate::model::deletion::outcome::{NOISE_BYTES, tolerance};
 use crate::model::space::{Measured, Space, limiting_inodes};
@@ -83,8 +81,7 @@ impl Gauge {
     /// # Errors
     /// When it cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(path, flags, Mode::empty())?;
+        let directory = filesystem::open_for_reading(path)?;
         Ok(Self { directory, path: path.to_path_buf(), syncing: RefCell::default() })
     }
 
