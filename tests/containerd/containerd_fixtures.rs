@@ -276,8 +276,9 @@ fn hints_name_the_object_and_its_own_command() {
         support::program::layersweep(command.iter().chain(&["--containerd-root", root])).expect_code(code)
     };
     let ambiguous = run(&["explain", "reg.local/app-a:1"], 2);
-    let hint = ambiguous.stderr.lines().find_map(|line| line.strip_prefix("hint: give its id, as "));
-    let explained = run(&["explain", hint.unwrap()], 0);
+    let command = regex::Regex::new("`layersweep .*?explain ([0-9a-z/:]+)").unwrap();
+    let hint = command.captures(&ambiguous.stderr).unwrap_or_else(|| panic!("{}", ambiguous.stderr));
+    let explained = run(&["explain", &hint[1]], 0);
     assert!(explained.stdout.contains("reg.local/app-a:1"), "{explained:?}");
     let sweep = run(&["sweep"], 0).stdout;
     assert!(sweep.contains("1 image and ") && !sweep.contains("1 images"), "{sweep}");
