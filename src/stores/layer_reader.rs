@@ -161,6 +161,9 @@ fn add(
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     match step {
+        Step::Unread(path) => {
+            return Err(io::Error::other(format!("{} cannot be read", path.display())));
+        }
         Step::Directory(path, _) => {
             let is_opaque = is_opaque(top, path)?;
             files.add(path.as_os_str().as_bytes(), Content::Directory { is_opaque });

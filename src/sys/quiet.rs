@@ -263,6 +263,8 @@ pub enum Step<'a> {
     Directory(&'a Path, u64),
     /// Any other entry of the directory that was entered last and not left, and its allocated bytes.
     Entry(&'a Path, &'a InodeFacts, u64),
+    /// The directory that was entered last cannot be read, for example because its path is too long.
+    Unread(&'a Path),
     /// End of the directory that was entered last and not left.
     End,
 }
@@ -286,8 +288,14 @@ pub fn walk_below(
         };
         visit(Step::Directory(&below, own_bytes));
         waiting.push(None);
-        let Ok(directory) = opener.beneath(start.as_fd(), &below, DIRECTORY, false) else { continue };
-        let Ok(entries) = beneath::entries(&directory) else { continue };
+        let Ok(directory) = opener.beneath(start.as_fd(), &below, DIRECTORY, false) else {
+            visit(Step::Unread(&below));
+            continue;
+        };
+        let Ok(entries) = beneath::entries(&directory) else {
+            visit(Step::Unread(&below));
+            continue;
+        };
         for entry in entries.map_while(Result::ok) {
             let name = entry.file_name();
             let handle = opener.beneath(directory.as_fd(), name_of(name), HANDLE, false);

@@ -35,6 +35,7 @@ use crate::cli::screen::{output, stop, terminal};
 use crate::config::Config;
 use crate::disk::Progress;
 use crate::model::Finding;
+use crate::model::text::display::shell_word;
 use crate::report::text::{bytes, safe, wrap_lines};
 use crate::report::{json, text};
 use crate::services::error::{Error, Exit};
@@ -83,6 +84,8 @@ struct ExploreSession<'a> {
     answers: (Sender<JobDone>, Receiver<JobDone>),
     /// Number of answers that have not come.
     open: usize,
+    /// One of them is that of a scan.
+    scans: bool,
     observer: Silent,
     suspends: Arc<AtomicBool>,
     turns: usize,
@@ -117,6 +120,9 @@ impl Silent {
     }
 }
 
+/// Maximum number of measurements at a time.
+const MOST_OPEN: usize = 4;
+
 impl<'a> ExploreSession<'a> {
     fn new(global: &'a Global, config: &'a Config, args: &ExploreArgs) -> Result<Self, Error> {
         let suspends = Arc::default();
@@ -131,6 +137,7 @@ impl<'a> ExploreSession<'a> {
             look: Look { unicode: terminal::is_unicode(), colour },
             answers: channel(),
             open: 0,
+            scans: false,
             observer: Silent::default(),
             suspends,
             turns: 0,
@@ -183,6 +190,11 @@ impl<'a> ExploreSession<'a> {
     }
 
     fn start(&mut self, job: Job) {
+        if self.open >= MOST_OPEN || job == Job::Scan && self.scans {
+            self.view.message = "Still measuring: try again when it is done.".into();
+            return;
+        }
+        self.scans |= job == Job::Scan;
         let (request, config) = (self.global.request.clone(), self.config.clone());
         let (observer, answers) = (self.observer.clone(), self.answers.0.clone());
         self.open += 1;
@@ -195,6 +207,7 @@ impl<'a> ExploreSession<'a> {
     }
 
     fn take(&mut self, answer: JobDone) -> Result<(), Error> {
+        self.scans &= !matches!(answer, JobDone::Scanned(_));
         match answer {
             JobDone::Scanned(Ok(facts)) => self.view.set_facts(*facts),
             // Without facts there is nothing to show.
@@ -268,8 +281,8 @@ impl<'a> ExploreSession<'a> {
             images.map(|image| format!("# {}\n{}\n", safe(&image.names.join(", ")), image.id)).collect();
         let written = File::create_new(&path).and_then(|mut file| file.write_all(lines.as_bytes()));
         match written {
-            Ok(()) => format!("Written: `layersweep rm --file {}` deletes them.", path.display()),
-            Err(error) => format!("{}: {error}", path.display()),
+            Ok(()) => format!("`rm --file` takes {}", safe(&shell_word(&path.to_string_lossy()))),
+            Err(error) => format!("{error}: {}", safe(&path.to_string_lossy())),
         }
     }
 }

@@ -337,12 +337,14 @@ impl Explored {
 pub(super) fn rows_of_directory(directory: &std::path::Path, entries: &[SizedEntry]) -> Vec<PlaceRow> {
     let rows = entries.iter().map(|entry| {
         let mark = if entry.is_directory { "/" } else { "" };
+        let inodes = usize::try_from(entry.size.inodes).unwrap_or(usize::MAX);
+        let note = match (entry.is_partial, entry.is_directory) {
+            (true, _) => "or more: a part cannot be read".into(),
+            (false, true) => count(inodes, "inode", "inodes"),
+            (false, false) => String::new(),
+        };
         PlaceRow {
-            note: if entry.is_directory {
-                count(usize::try_from(entry.size.inodes).unwrap_or(usize::MAX), "inode", "inodes")
-            } else {
-                String::new()
-            },
+            note,
             into: entry.is_directory.then(|| Place::Directory(directory.join(&entry.name))),
             ..PlaceRow::new(format!("{}{mark}", entry.name.to_string_lossy()), entry.size.bytes)
         }

@@ -11,13 +11,16 @@
 use std::borrow::Cow;
 
 use hashbrown::HashMap;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::model::SCHEMA_VERSION;
 use crate::model::deletion::plan::Reason;
 use crate::model::origin::OriginKind;
 use crate::model::text::names::names;
+
+/// Maximum time that a trace covers: a replay plans for each period of it.
+const MOST_TIME: SignedDuration = SignedDuration::from_hours(10 * 366 * 24);
 
 /// Start of the first line of a trace, without blanks.
 const BEGINNING: &[u8] = b"{\"kind\":\"trace\"";
@@ -262,6 +265,9 @@ impl Trace {
         }
         if header.to < header.from || header.capacity_bytes == 0 {
             return Err("its header covers no time, or has no capacity".to_owned());
+        }
+        if header.to.duration_since(header.from) > MOST_TIME {
+            return Err("its header covers more than ten years".to_owned());
         }
         let mut trace = Self { header, images: Vec::new(), layers: Vec::new(), changes: Vec::new() };
         let mut numbers = Numbers::default();

@@ -10,8 +10,11 @@
 use crate::policy::cheapest::dual::{Profits, gap, profit};
 use crate::policy::cheapest::forest::{Forest, Worth};
 
-/// Number of groups up to which the result is the best set: 14 images have at most 27.
+/// Number of groups up to which lists are long, so that the result is the best set of most small nodes.
 const SMALL: usize = 28;
+/// Maximum length of a list in small forests. Images without a common layer and with equal costs a byte would double it
+/// with each of them.
+const MOST_PAIRS_OF_FEW: usize = 4096;
 /// Maximum length of a list in larger forests.
 const MOST_PAIRS: usize = 128;
 
@@ -37,7 +40,7 @@ struct ListBuilder<'a> {
 /// Returns the groups of a set that frees the wanted bytes for less than `cost`, if one is found.
 pub(super) fn improve(forest: &Forest, profits: &Profits, wanted: u64, cost: u128) -> Option<Vec<usize>> {
     let deficits = most_deficits(forest, profits, gap(cost, profits.bound(wanted)));
-    let most_pairs = if forest.groups.len() <= SMALL { usize::MAX } else { MOST_PAIRS };
+    let most_pairs = if forest.groups.len() <= SMALL { MOST_PAIRS_OF_FEW } else { MOST_PAIRS };
     let mut builder = ListBuilder { profits, wanted, most_pairs, parts: Vec::new() };
     // By group: its list, as far as it is built. The groups are in preorder: the children are complete before it.
     let mut lists: Vec<Combined> = vec![Combined::default(); forest.groups.len() + 1];

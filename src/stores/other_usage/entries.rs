@@ -19,10 +19,11 @@ pub struct SizedEntry {
     /// Allocated bytes and inodes of the entry and everything below it on the same filesystem. Hard links count once,
     /// with the first entry that has one.
     pub size: BytesAndInodes,
+    /// Something in it could not be read: it is larger.
+    pub is_partial: bool,
 }
 
-/// Measures the entries of a directory, which is named as the node itself names it. Mounts are not entered, and entries
-/// that cannot be read count nothing.
+/// Measures the entries of a directory, which is named as the node itself names it. Mounts are not entered.
 ///
 /// # Errors
 /// If the directory cannot be opened without following a symlink.
@@ -33,6 +34,10 @@ pub fn entries(sysroot: &Sysroot, directory: &Path, progress: &Progress) -> io::
     let mut links = HashSet::new();
     quiet::walk_below(&opened, &|_| false, &mut |step| {
         let (path, bytes, is_directory) = match step {
+            Step::Unread(path) => {
+                let entry = path.iter().next().and_then(|first| found.get_mut(first));
+                return entry.into_iter().for_each(|entry| entry.is_partial = true);
+            }
             Step::Directory(path, bytes) => (path, bytes, true),
             Step::Entry(_, facts, _) if facts.links > 1 && !links.insert(facts.identity()) => return,
             Step::Entry(path, facts, bytes) => (path, bytes, facts.kind == FileKind::Directory),
@@ -46,6 +51,7 @@ pub fn entries(sysroot: &Sysroot, directory: &Path, progress: &Progress) -> io::
             name: first.to_owned(),
             is_directory: is_directory || path.iter().nth(1).is_some(),
             size: BytesAndInodes::default(),
+            is_partial: false,
         });
         entry.size.bytes = entry.size.bytes.saturating_add(bytes);
         entry.size.inodes = entry.size.inodes.saturating_add(1);
