@@ -14,7 +14,7 @@ use crate::policy::cheapest::forest::{Forest, Worth};
 const SMALL: usize = 28;
 /// Maximum length of a list in small forests. Images without a common layer and with equal costs a byte would double it
 /// with each of them.
-const MOST_PAIRS_OF_FEW: usize = 4096;
+const MOST_PAIRS_OF_FEW: usize = 1024;
 /// Maximum length of a list in larger forests.
 const MOST_PAIRS: usize = 128;
 
