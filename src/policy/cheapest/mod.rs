@@ -2,11 +2,11 @@
 //!
 //! [`costs`] says what a deletion costs. Layers that images share are freed, and cost something, only with the last of
 //! these images, so the costs of images do not add up, but those of layers do: "free N bytes at the least cost" is a
-//! knapsack on the [`forest`] of layers. It is solved in three steps:
+//! knapsack on the `forest` of layers. It is solved in three steps:
 //!
-//! 1. [`cuts`]: the subtree with the least cost for each byte is cut again and again until enough is freed;
-//! 2. [`dual`]: a lower bound for the cost of any choice;
-//! 3. [`knapsack`]: a cheaper set, searched between the bound and the first one.
+//! 1. `cuts`: the subtree with the least cost for each byte is cut again and again until enough is freed;
+//! 2. `dual`: a lower bound for the cost of any choice;
+//! 3. `knapsack`: a cheaper set, searched between the bound and the first one.
 //!
 //! Example: `web:1` and `web:2` share 900 MiB and have 10 MiB each. Deleting one of them frees 10 MiB for its own
 //! chance, deleting both frees 920 MiB for the chance that any of them is wanted.
