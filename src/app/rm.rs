@@ -64,8 +64,10 @@ pub(super) fn named(
     let finder = ImageFinder::new(&scan.inventory);
     let (mut absent, mut hints) = (Vec::new(), Vec::new());
     let mut seen = HashSet::new();
-    for line in listed.iter().filter(|line| seen.insert(line.reference.as_str())) {
-        let found = finder.find(&line.reference);
+    for line in listed.iter().filter(|line| seen.insert((line.reference.as_str(), &line.store))) {
+        let mut found = finder.find(&line.reference);
+        let store = |image_ix: &ImageIx| &scan.inventory[scan.inventory[*image_ix].store].root;
+        found.retain(|image_ix| line.store.as_ref().is_none_or(|root| store(image_ix) == root));
         if found.is_empty() {
             absent.push(line.reference.clone());
             hints.extend(finder.of_other_repository(line));

@@ -50,7 +50,11 @@ fn list(file: &str) -> Result<Vec<ListLine>, Error> {
     let listed = image_lists::listed(&text)
         .map_err(|line| bad(&format!("{}: {}", place(file, line.number), line.why)))?
         .into_iter()
-        .map(|(number, reference)| ListLine { place: place(file, number), reference: reference.into() });
+        .map(|(number, reference)| ListLine {
+            place: place(file, number),
+            reference: reference.into(),
+            store: None,
+        });
     Ok(listed.collect())
 }
 

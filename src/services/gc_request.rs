@@ -1,5 +1,7 @@
 //! Requests for `gc` and `rm`.
 
+use std::path::PathBuf;
+
 use crate::config::Config;
 use crate::history::runs::Command;
 use crate::model::text::names::names;
@@ -31,6 +33,8 @@ pub enum Selection<'a> {
 pub struct ListLine {
     pub place: String,
     pub reference: String,
+    /// Root of the only store that the line means; `None`: every store.
+    pub store: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug)]

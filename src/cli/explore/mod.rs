@@ -267,8 +267,13 @@ impl<'a> ExploreSession<'a> {
 
     fn listed(&self) -> Vec<ListLine> {
         let Some(facts) = &self.view.facts else { return Vec::new() };
-        let images = self.view.marked.iter().map(|image| &facts.images[image.get()]);
-        images.map(|image| ListLine { place: "marked".into(), reference: image.id.clone() }).collect()
+        let inventory = &facts.usage.result.scan.inventory;
+        let lines = self.view.marked.iter().map(|image| ListLine {
+            place: "marked".into(),
+            reference: inventory[*image].id.to_string(),
+            store: Some(inventory[inventory[*image].store].root.clone()),
+        });
+        lines.collect()
     }
 
     /// Writes the marked images to a new file; returns what to tell.

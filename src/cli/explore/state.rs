@@ -117,6 +117,10 @@ impl ExploreView {
         let images = (0..facts.images.len()).map(ImageIx::from);
         self.marked = images.filter(|ix| earlier.contains(&key(&facts, *ix))).collect();
         self.facts = Some(facts);
+        // The question was about what the earlier scan found.
+        if self.typing.take().is_some_and(|typing| matches!(typing, Typing::Answer(_))) {
+            self.message = "The node was scanned again: nothing was deleted.".into();
+        }
         self.levels.clear();
         self.enter(Place::Filesystems);
         if self.level().is_some_and(|level| level.rows.len() == 1) {
@@ -438,11 +442,10 @@ impl ExploreView {
     }
 
     fn ask(&mut self) {
-        self.message = match (&self.read_only, self.in_marked, self.unmarked_twin()) {
-            (Some(why), ..) => format!("Nothing can be deleted here: {why}."),
-            (None, false, _) => "Deletions begin in the marked pane: Tab opens it.".into(),
-            (None, true, Some(twin)) => twin,
-            (None, true, None) => {
+        self.message = match (&self.read_only, self.in_marked) {
+            (Some(why), _) => format!("Nothing can be deleted here: {why}."),
+            (None, false) => "Deletions begin in the marked pane: Tab opens it.".into(),
+            (None, true) => {
                 self.typing = Some(Typing::Answer(String::new()));
                 String::new()
             }
