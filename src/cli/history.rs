@@ -108,7 +108,7 @@ fn past_usage(
 }
 
 fn export(global: &Global, config: &Config, args: &HistoryExportArgs, now: Timestamp) -> Result<Exit, Error> {
-    let since = args.since.unwrap_or(Since::Ago(MONTH)).at(now);
+    let since = args.since.unwrap_or(Since::Ago(MONTH)).before(now)?;
     output::lines(|write| replay::export(&global.request, global, config, (since, args.hash_names), write))?;
     Ok(Exit::Done)
 }

@@ -42,7 +42,7 @@ pub(super) fn run(
         request: &global.request,
         config,
         files: &replay_args.files,
-        since: replay_args.since.unwrap_or(Since::Ago(MONTH)).at(now),
+        since: replay_args.since.unwrap_or(Since::Ago(MONTH)).before(now)?,
         period,
         variants,
     };

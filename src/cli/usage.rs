@@ -14,14 +14,7 @@ use crate::services::error::{Error, Exit};
 pub(super) fn run(global: &Global, config: &Config, args: &UsageArgs) -> Result<Exit, Error> {
     if let Some(since) = args.since {
         let by = args.by.unwrap_or(GroupBy::Container);
-        let now = Timestamp::now();
-        let since = since.at(now);
-        if since > now {
-            return Err(Error::usage(format!(
-                "--since {}: this time is in the future",
-                since.strftime("%F %T UTC")
-            )));
-        }
+        let since = since.before(Timestamp::now())?;
         let compared = comparison::since(&global.request, global, since)?;
         output::result(global.format, &json::growth(&compared, since, by), |document, screen| {
             text::growth(document, screen, args.all)

@@ -8,6 +8,8 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::services::error::Error;
+
 pub use crate::config::values::{duration, size};
 
 /// Creates a parser for the names of `all`, with a line of help for each; `help` may return an empty one.
@@ -48,6 +50,19 @@ impl Since {
         local.map(Self::Time).ok_or(format!(
             "{text:?} is neither a duration like 36h or 7d nor a time like 2026-11-21 or 2026-11-21T13:00:00Z"
         ))
+    }
+
+    /// Returns the time relative to `now`.
+    ///
+    /// # Errors
+    /// If it is in the future.
+    pub fn before(self, now: Timestamp) -> Result<Timestamp, Error> {
+        let since = self.at(now);
+        if since > now {
+            let time = since.strftime("%F %T UTC");
+            return Err(Error::usage(format!("--since {time}: this time is in the future")));
+        }
+        Ok(since)
     }
 
     /// Returns the time relative to `now`.
