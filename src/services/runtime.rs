@@ -110,7 +110,7 @@ impl From<NoRuntime> for Error {
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Remedy {
-    /// What else helps, if the start of the runtime does; empty if nothing else is known.
+    /// Other remedies beside the start of the runtime; empty if none is known.
     text: String,
     /// The runtime has to be started.
     is_start: bool,

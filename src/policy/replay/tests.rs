@@ -158,7 +158,7 @@ fn only_missing_layers_are_pulled_again() {
             "{max_age}"
         );
     }
-    // What was wanted again was no longer needed for space.
+    // The image that was wanted again was no longer needed for space.
     let policy = Policy { max_age: Some(days(7)), ..Policy::default() };
     assert_eq!(replay(&trace, Collector::Clairvoyant(&policy), IMAGE_GC_PERIOD, None).deletions, []);
 }
@@ -181,7 +181,7 @@ fn pull_without_room_waits() {
     assert_eq!((found.waited, found.waited_seconds, found.pulled_bytes), (1, 2600, 120));
     assert_eq!(found.deletions, [ReplayedDeletion { time: time(3600), image: 0 }]);
     assert_eq!((found.above_high_seconds, found.above_low_seconds, found.seconds), (0, 7200, 7200));
-    // What the records say has happened.
+    // The deletions of the records.
     let recorded = replay(&trace, Collector::Recorded, IMAGE_GC_PERIOD, policy.targets.used);
     assert_eq!((recorded.waited, recorded.peak_percent), (0, 100.0));
 }
@@ -202,7 +202,7 @@ fn pinned_image_is_never_collected() {
     }
 }
 
-/// What a run deleted, written down as the deletions of a record, is deleted again by the same policy.
+/// The deletions of a run, written down as those of a record, are those of the same policy.
 #[test]
 fn replay_of_recorded_run_deletes_the_same() {
     let (header, events) = generated(TraceShape { days: 20, images: 60, sigma: 1.0, seed: 3 });

@@ -162,7 +162,7 @@ pub struct GcFilesystemDoc {
     /// Targets that were missed at the start: `used`, `free`, `inodes`.
     #[cfg_attr(test, schemars(with = "Vec<String>"))]
     pub started: Started,
-    /// What the deletions for space are expected to cost; null without deletions for space and with the order `idle`.
+    /// Expected cost of the deletions for space; null without such deletions and with the order `idle`.
     pub pulls: Option<ExpectedPulls>,
     /// `not_needed`, `reached`, `not_reached` or `failed`.
     pub outcome: OutcomeKind,

@@ -32,7 +32,7 @@ pub struct ReplayDoc {
     pub period_seconds: i64,
     /// Results: one row for each value; without a variation the policy, and others for comparison.
     pub rows: Vec<ReplayRow>,
-    /// What the policy of the first row would have deleted, in order; empty for several traces.
+    /// Images that the policy of the first row would have deleted, in order; empty for several traces.
     pub deleted: Vec<ReplayedImage>,
 }
 

@@ -53,7 +53,7 @@ names! {
         Path = "path",
         /// All other used bytes outside the stores.
         Outside = "not_in_store",
-        /// What shared extents and compression save in the stores, below 0.
+        /// Bytes that shared extents and compression save in the stores, below 0.
         Saved = "saved",
         /// Records of images, and files that several layers share.
         Rest = "rest",
