@@ -11,4 +11,6 @@ if [ "$(id -u)" != 0 ]; then
 fi
 benches/peers.sh
 cargo bench --locked --bench scan
-exec cargo bench --locked --bench removal
+cargo bench --locked --bench removal
+# 10,000 nodes take some minutes: cargo bench --bench replay -- 10000
+exec cargo bench --locked --bench replay

@@ -17,10 +17,15 @@ pub struct Run {
     pub peak: u64,
 }
 
-/// Runs `command` to its end and discards its output. This program stays small, because the kernel counts its memory
-/// at the fork as the child's.
+/// Runs `command` to its end and discards its output.
 pub fn run(command: &mut Command) -> Result<Run> {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    run_into(command, Stdio::null())
+}
+
+/// Runs `command` to its end; its output goes to `stdout`. This program stays small, because the kernel counts its
+/// memory at the fork as the child's.
+pub fn run_into(command: &mut Command, stdout: Stdio) -> Result<Run> {
+    command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::null());
     let begin = Instant::now();
     let child = command.spawn().with_context(|| format!("starting {command:?}"))?;
     let (status, usage) = wait(child.id()).with_context(|| format!("waiting for {command:?}"))?;

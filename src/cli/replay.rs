@@ -4,14 +4,15 @@ use jiff::Timestamp;
 
 use super::global::Global;
 use super::history::MONTH;
+use super::page::Target;
 use super::settings;
 use crate::app::replay::{self, ReplayRequest, Variant};
-use crate::cli::input::args::{Args, ReplayArgs};
+use crate::cli::input::args::{Args, Format, ReplayArgs};
 use crate::cli::input::values::Since;
 use crate::cli::screen::output;
 use crate::config::{Config, Flag};
 use crate::policy::kubelet::IMAGE_GC_PERIOD;
-use crate::report::{json, text};
+use crate::report::{html, json, text};
 use crate::services::error::{Error, Exit};
 use crate::services::observer::{Audience, Observer as _};
 
@@ -37,6 +38,11 @@ pub(super) fn run(
         None => vec![Variant { value: None, policy: config.images.clone() }],
         Some(vary) => variants(args, vary)?,
     };
+    let target =
+        Target::named(replay_args.html.as_deref(), global.format, global.request.sysroot.as_deref())?;
+    if let Some(target) = &target {
+        target.beside(&replay_args.files)?;
+    }
     let period = replay_args.every.unwrap_or(IMAGE_GC_PERIOD);
     let replay_request = ReplayRequest {
         request: &global.request,
@@ -54,6 +60,12 @@ pub(super) fn run(
     let exit = result.exit();
     let setting = replay_args.vary.as_ref().and_then(|vary| vary.split_once('='));
     let document = json::replay(now, result, setting.map(|(setting, _)| setting), period);
+    if let Some(target) = target {
+        target.write_page(html::replay_page(&document), global)?;
+        if global.format == Format::Table {
+            return Ok(exit);
+        }
+    }
     output::result(global.format, &document, text::replay)?;
     Ok(exit)
 }

@@ -1,20 +1,16 @@
 //! `layersweep report`
 
-use std::io;
-use std::path::Path;
-
 use jiff::{SignedDuration, Timestamp};
 
 use super::global::Global;
-use super::report_page::Target;
+use super::page::Target;
 use super::settings;
 use crate::app::{fleet, report};
 use crate::cli::input::args::{Format, GlobalFlags, ReportArgs};
 use crate::cli::input::values::Since;
+use crate::cli::screen::output;
 use crate::cli::screen::own_commands::Notation;
-use crate::cli::screen::{outfile, output};
 use crate::config::Config;
-use crate::model::text::display::bytes;
 use crate::report::{html, json, text};
 use crate::services::error::{Error, Exit};
 use crate::services::observer::{Audience, Observer as _};
@@ -26,7 +22,7 @@ const WINDOW: SignedDuration = SignedDuration::from_hours(30 * 24);
 const PROBLEMS: usize = 20;
 
 pub(super) fn run(global: &Global, config: &Config, args: &ReportArgs) -> Result<Exit, Error> {
-    let target = target(args, global.format, global.request.sysroot.as_deref())?;
+    let target = Target::named(args.html.as_deref(), global.format, global.request.sysroot.as_deref())?;
     let since = args.since.unwrap_or(Since::Ago(WINDOW)).at(Timestamp::now());
     let report = report::report(&global.request, global, config, since)?;
     let exit = report.exit();
@@ -38,7 +34,7 @@ pub(super) fn run(global: &Global, config: &Config, args: &ReportArgs) -> Result
         let page = html::page(&document, &|json| output::with_store_flags(json, Notation::Json), &|text| {
             output::with_store_flags(text, Notation::Text)
         });
-        write(&target, page, global)?;
+        target.write_page(page, global)?;
         if global.format == Format::Table {
             return Ok(exit);
         }
@@ -51,12 +47,9 @@ pub(super) fn run(global: &Global, config: &Config, args: &ReportArgs) -> Result
 /// Adds up the documents of many nodes. The configuration of this machine does not matter.
 pub(super) fn merge(flags: &GlobalFlags, args: &ReportArgs) -> Result<Exit, Error> {
     let (global, ..) = settings::read_anyway(flags)?;
-    let target = target(args, global.format, None)?;
-    if let Some(Target::File(path)) = &target
-        && args.merge.iter().any(|file| outfile::is_same(file, path))
-    {
-        return Err(Error::usage(format!("--html {}: is one of the documents to merge", path.display()))
-            .hint("name another file for the page"));
+    let target = Target::named(args.html.as_deref(), global.format, None)?;
+    if let Some(target) = &target {
+        target.beside(&args.merge)?;
     }
     let merged = fleet::merge(&args.merge)?;
     for problem in merged.problems.iter().take(PROBLEMS) {
@@ -70,29 +63,11 @@ pub(super) fn merge(flags: &GlobalFlags, args: &ReportArgs) -> Result<Exit, Erro
     let document = json::fleet(Timestamp::now(), merged);
     let exit = if document.complete { Exit::Done } else { Exit::Incomplete };
     if let Some(target) = target {
-        write(&target, html::fleet_page(&document), &global)?;
+        target.write_page(html::fleet_page(&document), &global)?;
         if global.format == Format::Table {
             return Ok(exit);
         }
     }
     output::result(global.format, &document, text::fleet)?;
     Ok(exit)
-}
-
-fn target(args: &ReportArgs, format: Format, sysroot: Option<&Path>) -> Result<Option<Target>, Error> {
-    let target = args.html.as_deref().map(|path| Target::check(path, sysroot)).transpose()?;
-    if matches!(target, Some(Target::Stdout)) && format == Format::Json {
-        return Err(Error::usage("--html - and --format json both write to standard output")
-            .hint("name a file for the page; its document is the same"));
-    }
-    Ok(target)
-}
-
-fn write(target: &Target, page: serde_json::Result<String>, global: &Global) -> Result<(), Error> {
-    let page = page.map_err(io::Error::from).map_err(Error::output)?;
-    target.write(&page)?;
-    if let Target::File(path) = target {
-        global.note(&format!("the report is in {} ({})", path.display(), bytes(page.len() as u64)));
-    }
-    Ok(())
 }

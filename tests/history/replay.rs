@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
+use std::process::Command;
+
 use serde_json::Value;
 
+use crate::support;
 use crate::support::archive::{ImageSpec, LayerSpec};
 use crate::support::loopfs::{Fs, LoopFs, MIB};
 use crate::support::node::Node;
@@ -104,6 +107,18 @@ fn fleet_is_replayed_once_for_each_value() {
     let values: Vec<_> = list(&document, "/rows").iter().map(|row| text(row, "/value")).collect();
     assert_eq!(values, ["1d", "3d", "off"]);
 
+    let page = dir.path().join("page.html");
+    let html = ["--html", page.to_str().unwrap()];
+    let run = replay(&[&[many][..], &vary[..4], &html].concat()).expect_code(0);
+    assert!(run.stdout.is_empty(), "{run:?}");
+    let page = std::fs::read_to_string(&page).unwrap();
+    assert_eq!(page.matches("<polyline").count(), 3, "bytes again, peak and mean");
+    assert_eq!(page.matches("<circle").count(), 3 * 3);
+    let (_, json) = page.split_once("id=\"report\">\n").unwrap();
+    let embedded: Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+    assert_eq!(embedded["rows"], document["rows"]);
+    replay(&[many, "--html", many]).expect_code(2);
+
     let both = replay(&[many, broken.to_str().unwrap()]).expect_code(3);
     assert!(both.stdout.contains("3 generated, of no real node"), "{both:?}");
     assert!(both.stderr.contains("broken.ndjson: it does not begin with"), "{both:?}");
@@ -113,4 +128,36 @@ fn fleet_is_replayed_once_for_each_value() {
         replay(&[many, "--vary", wrong]).expect_code(2);
     }
     assert!(texts(&document, "/unread").is_empty());
+}
+
+/// The query of `docs/replay.md` on one result for each node, and one replay of all nodes, must agree.
+#[test]
+fn sums_of_single_nodes_are_those_of_sql() {
+    if !support::require_program("python3") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let flags = ["--vary", "max-age=1d,7d", "--format", "json"];
+    let (mut files, mut results) = (Vec::new(), String::new());
+    for seed in 0..3 {
+        let (header, events) = traces::generated(TraceShape { days: 10, images: 40, sigma: 1.0, seed });
+        let file = dir.path().join(format!("{seed}.trace"));
+        std::fs::write(&file, traces::lines(&header, &events)).unwrap();
+        files.push(file.to_str().unwrap().to_owned());
+        let one = replay(&[&[files[seed as usize].as_str()][..], &flags].concat()).expect_code(0).json();
+        results += &format!("{one}\n");
+    }
+    std::fs::write(dir.path().join("results.ndjson"), results).unwrap();
+    let files: Vec<_> = files.iter().map(String::as_str).collect();
+    let all = replay(&[&files[..], &flags].concat()).expect_code(0).json();
+    let rig = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rigs/fleet-sql.sh");
+    let answer = store::succeed(Command::new(rig).arg("replay.md").arg(dir.path()));
+    let answer: Value = serde_json::from_str(answer.trim()).unwrap();
+    for (of_sql, row) in answer.as_array().unwrap().iter().zip(list(&all, "/rows")) {
+        assert_eq!(text(of_sql, "/max_age"), text(row, "/value"));
+        assert_eq!(number(of_sql, "/nodes"), 3);
+        assert_eq!(number(of_sql, "/deletions"), number(row, "/deletions"));
+        assert_eq!(number(of_sql, "/bytes_again"), number(row, "/pulled_again_bytes"));
+        assert_eq!(of_sql["peak"], row["peak_percent"]);
+    }
 }

@@ -152,7 +152,7 @@ fn page_replaces_no_document() {
     let before = std::fs::read(&files[0]).unwrap();
     let other_path = dir.path().join(".").join(files[0].file_name().unwrap());
     let run = merge(&files, &["--html", other_path.to_str().unwrap()]).expect_code(2);
-    assert!(run.stderr.contains("node-0.json: is one of the documents to merge"), "{run:?}");
+    assert!(run.stderr.contains("node-0.json: is one of the files to read"), "{run:?}");
     assert_eq!(std::fs::read(&files[0]).unwrap(), before);
 }
 
@@ -196,7 +196,7 @@ fn sums_are_those_of_sql() {
     let files = documents(dir.path(), 300);
     let document = merged(&files, 3);
     let rig = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rigs/fleet-sql.sh");
-    let answers = succeed(Command::new(rig).arg(dir.path()));
+    let answers = succeed(Command::new(rig).arg("fleet.md").arg(dir.path()));
     let mut answers = answers.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let totals = answers.next().unwrap();
     for (column, path) in [

@@ -341,6 +341,8 @@ impl Command {
         let mut flags = match self {
             Self::Gc(args) => {
                 let mut flags = args.policy_flags.settings();
+                let inodes_high = deleting::percent(args.inodes_high.as_ref());
+                flags.push(("images.inodes_high_percent", "--inodes-high", inodes_high));
                 flags.push(("images.via", "--via", args.via.map(Via::as_str)));
                 flags
             }
@@ -448,6 +450,10 @@ pub struct ReplayArgs {
     /// Replay once for each value: max-age=1d,3d,7d,off; also min-age, high, low and min-free
     #[arg(long, value_name = "SETTING=VALUE,…")]
     pub vary: Option<String>,
+
+    /// Write the result as one self-contained HTML page, with --vary with curves; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -7,6 +7,8 @@
 
 mod assets;
 mod fleet;
+mod replay;
+mod still;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -21,6 +23,7 @@ use sha2::{Digest as _, Sha256};
 use crate::report::json::ReportDoc;
 use crate::report::text::{self, Screen, acts_on_terminal, safe};
 pub use fleet::fleet_page;
+pub use replay::replay_page;
 
 /// Builds the page of a report, with its end of line. `in_json` and `in_text` add flags to layersweep's own commands.
 ///

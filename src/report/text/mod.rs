@@ -42,7 +42,7 @@ pub use history::{history, history_scans, history_usage};
 pub use images::images;
 pub use layers::{Names, layers, tree};
 pub use pins::{pins, pins_changed};
-pub use replay::replay;
+pub use replay::{notes as replay_notes, replay, rows as replay_rows, title as replay_title};
 pub use report::report;
 pub use repull::{notes as repull_notes, references as repull_references};
 pub use scan::{leaks, scan};

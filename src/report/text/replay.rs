@@ -6,9 +6,21 @@ use super::table::Table;
 use crate::model::text::display::{count, thousands};
 use crate::report::json::ReplayDoc;
 
+/// Columns after the first.
+const FIGURES: [&str; 7] =
+    [">DELETED", ">PULLED AGAIN", ">BYTES AGAIN", ">WAITED", ">PEAK", ">MEAN", ">ABOVE HIGH"];
+
 pub fn replay(document: &ReplayDoc, screen: &Screen) -> String {
-    let Some(first) = document.rows.first() else { return String::new() };
-    let whole = first.sums.seconds;
+    let (headings, rows) = rows(document);
+    let headings: Vec<_> = headings.iter().map(String::as_str).collect();
+    let mut table = Table::new(screen, &headings);
+    rows.into_iter().for_each(|row| table.row(row));
+    let notes = notes(document).into_iter().map(|note| format!("\n{note}\n"));
+    format!("{}\n\n{}{}", title(document), table.render(), notes.collect::<String>())
+}
+
+pub fn title(document: &ReplayDoc) -> String {
+    let whole = document.rows.first().map_or(0, |first| first.sums.seconds);
     let mut out = match document.traces {
         1 => format!("The past {}", age_of(Some(whole))),
         traces => {
@@ -21,14 +33,17 @@ pub fn replay(document: &ReplayDoc, screen: &Screen) -> String {
     if document.generated > 0 {
         out.push_str(&format!("; {} generated, of no real node", thousands(document.generated)));
     }
-    out.push_str("\n\n");
-    let column = document.varied.as_ref().map_or_else(|| "POLICY".to_owned(), |name| name.to_uppercase());
-    let headings =
-        [&column, ">DELETED", ">PULLED AGAIN", ">BYTES AGAIN", ">WAITED", ">PEAK", ">MEAN", ">ABOVE HIGH"];
-    let mut table = Table::new(screen, &headings);
-    for row in &document.rows {
+    out
+}
+
+/// Returns the headings, and a row for each policy or value. A heading that starts with `>` aligns its column to the
+/// right.
+pub fn rows(document: &ReplayDoc) -> (Vec<String>, Vec<Vec<String>>) {
+    let first = document.varied.as_ref().map_or_else(|| "POLICY".to_owned(), |name| name.to_uppercase());
+    let headings = std::iter::once(first).chain(FIGURES.map(str::to_owned)).collect();
+    let rows = document.rows.iter().map(|row| {
         let sums = &row.sums;
-        table.row(vec![
+        vec![
             row.value.clone().unwrap_or_else(|| row.policy.to_string()),
             thousands(sums.deletions),
             thousands(sums.pulled_again),
@@ -37,11 +52,9 @@ pub fn replay(document: &ReplayDoc, screen: &Screen) -> String {
             percent(Some(sums.peak_percent)),
             percent(Some(sums.mean_percent)),
             row.high_percent.map_or_else(|| "-".to_owned(), |_| above(sums.above_high_seconds, sums.seconds)),
-        ]);
-    }
-    out.push_str(&table.render());
-    out.push_str(&notes(document));
-    out
+        ]
+    });
+    (headings, rows.collect())
 }
 
 #[allow(clippy::cast_precision_loss)] // shown with two decimals
@@ -49,14 +62,14 @@ fn above(part: u64, whole: u64) -> String {
     percent(Some(part as f64 * 100.0 / whole.max(1) as f64))
 }
 
-fn notes(document: &ReplayDoc) -> String {
-    let mut out = String::new();
+pub fn notes(document: &ReplayDoc) -> Vec<String> {
+    let mut out = Vec::new();
     if document.traces > 1
         && let Some(first) = document.rows.first()
     {
         let again = first.sums.pulled_again_bytes_by_node;
-        out.push_str(&format!(
-            "\nBytes pulled again by node, first row: half of the nodes at most {}, 90 % at most {}, one {}\n",
+        out.push(format!(
+            "Bytes pulled again by node, first row: half of the nodes at most {}, 90 % at most {}, one {}",
             bytes(again.p50),
             bytes(again.p90),
             bytes(again.max)
@@ -65,18 +78,18 @@ fn notes(document: &ReplayDoc) -> String {
     let lost: u64 = document.rows.iter().map(|row| row.sums.lost).max().unwrap_or(0);
     if lost > 0 {
         let images = count(usize::try_from(lost).unwrap_or(usize::MAX), "image", "images");
-        out.push_str(&format!(
-            "\n{images} that never came from a registry would have been missing: perhaps no pull brings them back\n"
+        out.push(format!(
+            "{images} that never came from a registry would have been missing: perhaps no pull brings them back"
         ));
     }
     if document.images_without_layers > 0 {
-        out.push_str(&format!(
-            "\nThe layers of {} images are unknown, since they are gone: only what they held alone is counted\n",
+        out.push(format!(
+            "The layers of {} images are unknown, since they are gone: only what they held alone is counted",
             thousands(document.images_without_layers)
         ));
     }
     if document.traces_unread > 0 {
-        out.push_str(&format!("\n{} traces could not be read\n", thousands(document.traces_unread)));
+        out.push(format!("{} traces could not be read", thousands(document.traces_unread)));
     }
     out
 }

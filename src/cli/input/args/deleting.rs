@@ -59,10 +59,6 @@ pub(crate) struct PolicyFlags {
     #[arg(long, value_name = "SIZE")]
     pub(crate) min_free: Option<String>,
 
-    /// Start deleting at this usage of inodes; stop 5 percentage points lower [default: 90]
-    #[arg(long, value_name = "PERCENT")]
-    pub(crate) inodes_high: Option<String>,
-
     /// Keep images first detected less than this ago [default: 2m]
     #[arg(long, value_name = "DURATION")]
     pub(crate) min_age: Option<String>,
@@ -83,7 +79,6 @@ impl PolicyFlags {
             ("images.high_percent", "--high", percent(self.high.as_ref())),
             ("images.low_percent", "--low", percent(self.low.as_ref())),
             ("images.min_free", "--min-free", self.min_free.as_deref()),
-            ("images.inodes_high_percent", "--inodes-high", percent(self.inodes_high.as_ref())),
             ("images.min_age", "--min-age", self.min_age.as_deref()),
             ("images.max_age", "--max-age", self.max_age.as_deref()),
             ("images.order", "--order", self.order.map(DeletionOrder::as_str)),
@@ -92,7 +87,7 @@ impl PolicyFlags {
 }
 
 /// Removes the `%` of a percentage.
-fn percent(text: Option<&String>) -> Option<&str> {
+pub(super) fn percent(text: Option<&String>) -> Option<&str> {
     text.map(|text| text.strip_suffix('%').unwrap_or(text))
 }
 
@@ -104,6 +99,10 @@ pub(crate) struct GcArgs {
 
     #[command(flatten)]
     pub(crate) policy_flags: PolicyFlags,
+
+    /// Start deleting at this usage of inodes; stop 5 percentage points lower [default: 90]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) inodes_high: Option<String>,
 
     /// Collect only these kinds, regardless of the configuration [default: images, and what is enabled]
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = one_of(Only::ALL, kind_help))]

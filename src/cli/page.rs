@@ -1,12 +1,16 @@
-//! `report --html FILE`: writes the page to a file in one piece, or to stdout.
+//! `--html FILE`: writes a page to a file in one piece, or to stdout.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use super::global::Global;
+use crate::cli::input::args::Format;
 use crate::cli::screen::outfile::{self, is_below};
+use crate::model::text::display::bytes;
 use crate::services::error::Error;
+use crate::services::observer::Observer as _;
 use crate::sys::new_file::{directory_of, replace};
 
 /// Mode of a new page: it contains much about a node, so it is not readable for all users.
@@ -20,9 +24,23 @@ pub(super) enum Target {
 }
 
 impl Target {
+    /// Returns the checked destination, if there is one.
+    pub(super) fn named(
+        html: Option<&Path>,
+        format: Format,
+        sysroot: Option<&Path>,
+    ) -> Result<Option<Self>, Error> {
+        let target = html.map(|path| Self::check(path, sysroot)).transpose()?;
+        if matches!(target, Some(Self::Stdout)) && format == Format::Json {
+            return Err(Error::usage("--html - and --format json both write to standard output")
+                .hint("name a file for the page; its document is the same"));
+        }
+        Ok(target)
+    }
+
     /// Checks the destination before anything is measured. Only a regular file can be replaced, and no file
     /// is written to the disk that is examined.
-    pub(super) fn check(path: &Path, sysroot: Option<&Path>) -> Result<Self, Error> {
+    fn check(path: &Path, sysroot: Option<&Path>) -> Result<Self, Error> {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
         }
@@ -49,8 +67,28 @@ impl Target {
         outfile::outside(path, roots).map_err(|unfit| unfit.of("--html", path))
     }
 
+    /// Returns an error for a page that would replace one of the files that are read for it.
+    pub(super) fn beside(&self, read: &[PathBuf]) -> Result<(), Error> {
+        match self {
+            Self::File(path) if read.iter().any(|file| outfile::is_same(file, path)) => {
+                Err(bad(path, "is one of the files to read", "name another file for the page"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the page and says where it is.
+    pub(super) fn write_page(&self, page: serde_json::Result<String>, global: &Global) -> Result<(), Error> {
+        let page = page.map_err(io::Error::from).map_err(Error::output)?;
+        self.write(&page)?;
+        if let Self::File(path) = self {
+            global.note(&format!("the page is in {} ({})", path.display(), bytes(page.len() as u64)));
+        }
+        Ok(())
+    }
+
     /// Writes the page. A file is replaced as a whole or not at all.
-    pub(super) fn write(&self, page: &str) -> Result<(), Error> {
+    fn write(&self, page: &str) -> Result<(), Error> {
         match self {
             Self::Stdout => {
                 let mut stdout = io::stdout().lock();
