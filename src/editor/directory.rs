@@ -75,7 +75,6 @@ impl Directory {
         move |error| Fault { doing, path, error }
     }
 
-    /// All names except `.` and `..`.
     pub(super) fn names(&self) -> Result<Vec<OsString>, Fault> {
         list(self.fd()).map_err(self.fault("listing", ""))
     }

@@ -347,7 +347,6 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// Returns the sum of all images.
     #[must_use]
     pub fn total(images: &[&Self]) -> Self {
         let mut total = Self::default();

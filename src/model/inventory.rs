@@ -236,7 +236,6 @@ impl Inventory {
         images.map(|image| (StoreId::of(&self[image.store]), image.id.to_string())).collect()
     }
 
-    /// Returns true if anything of a store is on a filesystem.
     #[must_use]
     pub fn has_store(&self, filesystem: FilesystemIx) -> bool {
         self.stores.iter().any(|store| store.filesystem == filesystem)

@@ -479,7 +479,6 @@ fn describe_use(container: &Container, image: ImageIx) -> String {
     )
 }
 
-/// Returns the first few texts, and the number of the others.
 fn first_few(texts: &[String]) -> String {
     const MAX: usize = 5;
     let shown = texts[..texts.len().min(MAX)].join(", ");

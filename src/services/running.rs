@@ -32,7 +32,6 @@ fn stores(named: Option<&str>) -> Vec<RuntimeStore> {
     answers.collect()
 }
 
-/// Asks one runtime for its store.
 fn store(endpoint: Endpoint, options: &Options) -> Result<Option<RuntimeStore>, CriError> {
     let client = Client::connect(endpoint, options.probing())?;
     let Some(store) = client.runtime_store()? else { return Ok(None) };

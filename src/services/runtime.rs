@@ -195,7 +195,6 @@ pub fn choose(Answers { mut runtimes, silent: unanswered }: Answers) -> Result<C
     }
 }
 
-/// Returns the error for a node on which no runtime answers.
 pub(crate) fn none_answers(unanswered: &[(Candidate, CriError)]) -> NoRuntime {
     if unanswered.is_empty() {
         let remedy = crio::before_start().map_or_else(|| NAME_IT.into(), Remedy::from);

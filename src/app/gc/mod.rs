@@ -104,7 +104,6 @@ pub struct StoreWay {
 }
 
 impl GcResult {
-    /// Returns the stores with this way.
     fn stores_by(&self, way: &Way) -> Vec<StoreId> {
         let stores = self.stores.iter().filter(|store| store.way == *way);
         stores.map(|store| store.id.clone()).collect()
@@ -547,7 +546,6 @@ fn freed_since_scan(plan: &FilesystemPlan, scan: &Scan) -> u64 {
     available.saturating_add(before.owed_bytes.saturating_sub(after.owed_bytes))
 }
 
-/// The scan without the containers of the plan `gone`.
 fn without(scan: &Scan, gone: &Plan) -> Scan {
     let mut scan = scan.clone();
     scan.inventory

@@ -138,7 +138,6 @@ impl<'w, 'a> Worker<'w, 'a> {
         }
     }
 
-    /// Records the unit of an inode on XFS.
     #[inline]
     pub fn note_inode(&mut self, xfs: Option<u64>, unit: usize, inode: u64) {
         if let Some(device) = xfs {

@@ -38,7 +38,6 @@ impl ContainerListing {
         }
     }
 
-    /// The verdicts as a plan.
     pub(super) fn plan(&self, kind: TargetKind, policy: &ContainerPolicy, without: &BTreeSet<&str>) -> Plan {
         let verdicts = self.verdicts(kind, policy, without);
         let mut plan = Plan { notes: self.notes(), ..Plan::default() };

@@ -38,7 +38,6 @@ fn database() -> Connection {
     connection
 }
 
-/// Runs `work` in one transaction.
 fn put<T>(connection: &mut Connection, work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> T {
     let tx = connection.transaction().unwrap();
     let done = work(&tx).unwrap();

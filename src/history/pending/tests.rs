@@ -7,7 +7,6 @@ fn queue(dir: &Path) -> Queue {
     Queue { dir: Some(dir.to_path_buf()) }
 }
 
-/// A run with this number as its id.
 fn run(number: u32) -> RunRecord {
     let started = Timestamp::from_second(1_800_000_000 + i64::from(number)).unwrap();
     RunRecord::of(Start { run_id: format!("{number:05}"), ..Start::of(Command::Gc, started) })

@@ -174,7 +174,6 @@ impl SpacePass {
         }
     }
 
-    /// Returns the nodes of an image on this filesystem.
     fn nodes<'b>(&self, input: &'b Input<'_>, image: ImageIx) -> impl Iterator<Item = NodeIx> + use<'b> {
         let filesystem = self.filesystem;
         let nodes = input.refs.reach(Root::Image(image)).iter().copied();

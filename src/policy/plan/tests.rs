@@ -122,7 +122,6 @@ fn now_in_use(by: &str) -> Ruling {
     Ruling::keeps(Rule::InUse, format!("used by {by}"))
 }
 
-/// Returns the number of steps with a reason.
 fn count(plan: &Plan, reason: Reason) -> usize {
     plan.steps.iter().filter(|step| step.cause.reason() == reason).count()
 }

@@ -16,7 +16,6 @@ pub(super) fn path(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Builds the object of a filesystem.
 pub fn filesystem(filesystem: &Filesystem) -> FilesystemDoc {
     FilesystemDoc {
         mount: path(&filesystem.mount),
@@ -40,7 +39,6 @@ fn mount(scan: &Scan, filesystem: FilesystemIx) -> String {
     path(&scan.inventory.filesystems[filesystem.get()].mount)
 }
 
-/// Builds the object of a store.
 pub fn store(scan: &Scan, store_ix: StoreIx) -> StoreDoc {
     let inventory = &scan.inventory;
     let store = &inventory[store_ix];
@@ -260,7 +258,6 @@ impl From<&Fair> for BytesDoc {
     }
 }
 
-/// Builds the object of a leak.
 pub fn leak(scan: &Scan, leak_ix: LeakIx) -> LeakDoc {
     let inventory = &scan.inventory;
     let leak = &inventory[leak_ix];

@@ -48,7 +48,6 @@ pub struct Override {
     pub origin: ConfigOrigin,
 }
 
-/// Builds the document of `config`.
 pub fn config(
     now: Timestamp,
     config: &Config,

@@ -89,7 +89,6 @@ pub struct FreedDoc {
 }
 
 impl DeletionDoc {
-    /// Builds a planned deletion.
     pub fn planned(step: &Step, mounts: &[PathBuf]) -> Self {
         let most = step.gains.iter().max_by_key(|gain| gain.size.frees_bytes).map(|gain| gain.filesystem);
         let Target { kind, id, names, leak, .. } = &step.target;
@@ -147,7 +146,6 @@ impl DeletionDoc {
         }
     }
 
-    /// Builds a deletion of the records, as one of its run.
     pub fn recorded(row: &DeletionRow) -> Self {
         let is_off = |measured| differs(row.predicted_bytes, measured);
         Self {
@@ -177,7 +175,6 @@ impl DeletionDoc {
         }
     }
 
-    /// Builds a deletion of the records, with its run.
     pub fn with_run(deletion: &RecordedDeletion) -> Self {
         Self {
             run_id: Some(deletion.run_id.clone()),

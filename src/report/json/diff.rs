@@ -170,7 +170,6 @@ impl TakenDoc {
     }
 }
 
-/// Builds the document of `diff`.
 pub fn diff(now: Timestamp, compared: &ScanComparison) -> DiffDoc {
     let ScanComparison { before, after } = compared;
     let changes = compared.changes();

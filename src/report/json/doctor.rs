@@ -38,7 +38,6 @@ pub struct CountsDoc {
     pub error: usize,
 }
 
-/// Builds the document of `doctor`.
 pub fn doctor(now: Timestamp, complete: bool, checks: Vec<Check>) -> DoctorDoc {
     let mut counts = CountsDoc::default();
     for check in &checks {

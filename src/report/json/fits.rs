@@ -144,7 +144,6 @@ pub struct KeptByRuleDoc {
     pub until: Option<Timestamp>,
 }
 
-/// Builds the document.
 pub fn fits(found: &Fits, thresholds: Option<Thresholds>) -> FitsDoc {
     let scan = &found.result.scan;
     let room = found.room.as_ref();

@@ -430,7 +430,6 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
     }
 }
 
-/// Adds the sums of the deletions on the filesystem.
 fn with_sums(filesystem: GcFilesystemDoc, deleted: &[DeletionDoc]) -> GcFilesystemDoc {
     let freed = deleted.iter().flat_map(|deletion| &deletion.freed);
     let (mut predicted_bytes, mut measured_bytes) = (0_u64, 0_i64);

@@ -166,7 +166,6 @@ pub struct PointDoc {
     pub used_percent: Range<f64>,
 }
 
-/// Builds the document of `history`.
 pub fn history(now: Timestamp, past: PastRuns) -> HistoryDoc {
     let PastRuns { origin, runs, more, quiet } = past;
     HistoryDoc {
@@ -179,13 +178,11 @@ pub fn history(now: Timestamp, past: PastRuns) -> HistoryDoc {
     }
 }
 
-/// Builds the document of `history IMAGE`.
 pub fn history_of_images(now: Timestamp, past: PastImages) -> HistoryDoc {
     let PastImages { runs, stories } = past;
     HistoryDoc { images: stories.iter().map(StoryDoc::recorded).collect(), ..history(now, runs) }
 }
 
-/// Builds the document of `history usage`.
 pub fn history_usage(now: Timestamp, past: PastUsage) -> HistoryUsageDoc {
     let PastUsage { origin, series, runs } = past;
     HistoryUsageDoc {
@@ -228,7 +225,6 @@ fn run(row: RunRow, unsaved: &HashSet<String>) -> RunDoc {
     }
 }
 
-/// Returns the outcome of a run in words.
 fn outcome_text(row: &RunRow) -> String {
     let Some(outcome) = row.outcome else {
         return if row.killed { "killed" } else { "not ended (still running, or killed)" }.into();

@@ -17,7 +17,6 @@ pub struct PinsDoc {
     pub list: PinList,
 }
 
-/// Builds the document of `pin`.
 pub fn pins(now: Timestamp, list: PinList) -> PinsDoc {
     PinsDoc { header: Header::new(DocumentKind::Pins, now), list }
 }

@@ -215,7 +215,6 @@ pub enum Extent {
     Largest,
 }
 
-/// Builds the document of `report`.
 pub fn report(report: &Report, extent: Extent) -> ReportDoc {
     let mut listed = Listed::all(&report.result.scan.inventory);
     let others = match extent {

@@ -42,7 +42,6 @@ pub fn layers(result: &ScanResult) -> LayersDoc {
     }
 }
 
-/// Builds the document of `explain`.
 pub fn explanation(explanation: &Explanation) -> ExplainDoc {
     let Explanation {
         result,
@@ -154,7 +153,6 @@ impl Listed {
     }
 }
 
-/// Builds the document of `scan`.
 pub fn scan(result: &ScanResult) -> ScanDoc<LayerList<'_>> {
     scan_with(result, Listed::all(&result.scan.inventory), |layers| layers)
 }

@@ -96,7 +96,6 @@ pub struct LeakObjectDoc {
     pub detail: Option<String>,
 }
 
-/// Builds the document of `sweep`.
 pub fn sweep(facts: &SweepResult) -> SweepDoc {
     let SweepResult { leaks, plan, .. } = facts;
     let scan = facts.scan();

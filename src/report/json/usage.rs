@@ -179,7 +179,6 @@ pub struct GroupDoc {
     pub fair_bytes: u64,
 }
 
-/// Builds the document of `usage`.
 pub fn usage(usage: &Usage) -> UsageDoc {
     let scan = &usage.result.scan;
     let inventory = &scan.inventory;

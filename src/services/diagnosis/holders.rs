@@ -157,7 +157,6 @@ impl StoppedHolders {
         }
     }
 
-    /// Returns true if it contains an image.
     #[must_use]
     pub fn keeps(&self, image_id: &str) -> bool {
         self.images.iter().any(|image| image.id == image_id)
@@ -563,7 +562,6 @@ fn lets_free(deleted_by: DeletedBy, images: &[HeldImage], freed: u64, needs_othe
     format!("lets {whom} free {}: {noun} {names}{others}", bytes(freed))
 }
 
-/// Returns the first names, and the number of the others.
 fn first(names: impl ExactSizeIterator<Item = String>) -> Vec<String> {
     let more = names.len().saturating_sub(NAMED);
     let more = (more > 0).then(|| count(more, "more", "more"));

@@ -82,7 +82,6 @@ fn part_kind(directory: &LargeDirectory) -> PartKind {
     }
 }
 
-/// Returns the label of a large directory.
 pub(super) fn kind_of_large(directory: &LargeDirectory) -> &'static str {
     match part_kind(directory) {
         PartKind::StoreOther => "other files in a store",

@@ -115,7 +115,6 @@ impl ProcessDirectory {
         self.who.is_privileged && self.is_of_our_users
     }
 
-    /// Returns the number of the thread that represents it.
     fn thread(&self) -> u32 {
         let name = self.place.file_name().and_then(OsStr::to_str);
         name.and_then(|name| name.parse().ok()).unwrap_or(self.id)
@@ -666,7 +665,6 @@ fn patiently<T>(
     }
 }
 
-/// Returns the root directory of a process, and the number of the mount that it is on.
 fn root_of(process: &ProcessDirectory) -> io::Result<(OsString, Option<u64>)> {
     let link = process.place.join("root");
     let root = fs::read_link(&link)?;

@@ -83,7 +83,6 @@ impl Within {
         Self { roots: opened.collect(), ..Self::default() }
     }
 
-    /// Charges everything that is read to an allowance.
     #[must_use]
     pub fn charging(self, allowance: Allowance) -> Self {
         Self { allowance, ..self }

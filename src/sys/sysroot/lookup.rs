@@ -73,7 +73,6 @@ pub(super) fn by_components(path: &Path, place: impl Fn(&Path) -> PathBuf) -> io
     Ok(placed)
 }
 
-/// Returns the names in a path, including `..`.
 fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
     path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_os_string()),

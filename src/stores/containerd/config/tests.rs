@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// Creates a disk with these files.
 fn disk(files: &[(&str, &str)]) -> (tempfile::TempDir, Sysroot) {
     let dir = tempfile::tempdir().expect("temporary directory");
     std::fs::create_dir_all(dir.path().join("etc")).expect("etc");
@@ -20,7 +19,6 @@ fn discover(sysroot: &Sysroot) -> ContainerdDiscovery {
     super::discover(sysroot, &RunningPrograms::default())
 }
 
-/// Returns each root and its source.
 fn sources(discovery: &ContainerdDiscovery) -> Vec<(String, String)> {
     let roots = discovery.roots.iter();
     roots.map(|config| (config.root.display().to_string(), config.origin.clone())).collect()
