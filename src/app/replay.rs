@@ -243,7 +243,7 @@ impl RowSums {
             }));
         }
         for ((_, sums), node) in self.rows.iter_mut().zip(nodes) {
-            sums.add(node);
+            sums.add(node.deletions.len() as u64, &node.figures);
         }
     }
 

@@ -67,8 +67,8 @@ pub fn suggest(request: &Request, observer: &dyn Observer, config: &Config) -> R
     replay_request.variants = ages.map(|days| varied(with_age(&config.images, days))).collect();
     let by_age = replay::run(&replay_request, observer)?.rows;
     let Some((without, aged)) = by_age.split_first() else { return Ok(nothing(0, Vec::new())) };
-    let covered = without.sums.seconds / without.sums.nodes.max(1);
-    if let Some(why) = too_little(covered, without.sums.pulled_bytes) {
+    let covered = without.sums.figures.seconds / without.sums.nodes.max(1);
+    if let Some(why) = too_little(covered, without.sums.figures.pulled_bytes) {
         return Ok(nothing(covered, vec![why]));
     }
     let mut found = nothing(covered, Vec::new());
@@ -122,30 +122,31 @@ fn too_little(covered: u64, pulled_bytes: u64) -> Option<String> {
 
 /// Returns the days of the shortest age that pulls little again, or the reason why no age is suggested.
 fn choose_age(covered: u64, without: &ReplayRow, aged: &[ReplayRow]) -> Result<(i64, Suggestion), String> {
-    let pulled = without.sums.pulled_bytes;
+    let pulled = without.sums.figures.pulled_bytes;
     let candidates = AGES_DAYS.iter().copied().zip(aged);
     let mut candidates =
         candidates.filter(|(days, _)| u64::try_from(2 * days * DAY).is_ok_and(|twice| twice <= covered));
-    let acceptable = candidates.find(|(_, row)| row.sums.pulled_again_bytes.saturating_mul(SHARE) <= pulled);
+    let acceptable =
+        candidates.find(|(_, row)| row.sums.figures.pulled_again_bytes.saturating_mul(SHARE) <= pulled);
     let Some((days, row)) = acceptable else {
         return Err(
             "the maximum age: each one would have pulled more than 1 % of all pulled bytes again".to_owned()
         );
     };
-    let saved = without.sums.mean_percent - row.sums.mean_percent;
+    let saved = without.sums.figures.mean_percent - row.sums.figures.mean_percent;
     if saved < WORTH {
         return Err(format!(
             "the maximum age: with {days}d the mean usage would have been {:.1} % instead of {:.1} %, so it brings little",
-            row.sums.mean_percent, without.sums.mean_percent
+            row.sums.figures.mean_percent, without.sums.figures.mean_percent
         ));
     }
     let reason = format!(
         "{days}d: {} images deleted, {} pulled again of {} pulled; mean usage {:.1} % instead of {:.1} %",
         row.sums.deletions,
-        bytes(row.sums.pulled_again_bytes),
+        bytes(row.sums.figures.pulled_again_bytes),
         bytes(pulled),
-        row.sums.mean_percent,
-        without.sums.mean_percent
+        row.sums.figures.mean_percent,
+        without.sums.figures.mean_percent
     );
     let suggestion = Suggestion {
         layersweep: vec![format!("max_age = \"{days}d\"")],
@@ -158,7 +159,7 @@ fn choose_age(covered: u64, without: &ReplayRow, aged: &[ReplayRow]) -> Result<(
 /// Returns the highest thresholds with which no pull waits. `rows` are those of [`HIGHS`].
 fn choose_thresholds(rows: &[ReplayRow]) -> Result<Suggestion, String> {
     let mut candidates = HIGHS.iter().copied().zip(rows);
-    let Some((high, row)) = candidates.find(|(_, row)| row.sums.waited == 0) else {
+    let Some((high, row)) = candidates.find(|(_, row)| row.sums.figures.waited == 0) else {
         let lowest = HIGHS.last().copied().unwrap_or_default();
         return Err(format!(
             "the thresholds: even from {lowest} % on, pulls would have found the disk full: it is too small for this node"
@@ -166,8 +167,8 @@ fn choose_thresholds(rows: &[ReplayRow]) -> Result<Suggestion, String> {
     };
     let reason = format!(
         "{high} %: no pull found the disk full; peak {:.1} %, {} pulled again",
-        row.sums.peak_percent,
-        bytes(row.sums.pulled_again_bytes)
+        row.sums.figures.peak_percent,
+        bytes(row.sums.figures.pulled_again_bytes)
     );
     Ok(Suggestion {
         layersweep: vec![format!("high_percent = {high}"), format!("low_percent = {}", high - DISTANCE)],
@@ -184,7 +185,7 @@ fn choose_thresholds(rows: &[ReplayRow]) -> Result<Suggestion, String> {
 mod tests {
     use super::*;
     use crate::app::replay::ReplayedPolicy;
-    use crate::policy::replay::ReplayedSums;
+    use crate::policy::replay::{ReplayFigures, ReplayedSums};
 
     fn row(pulled_again_bytes: u64, mean_percent: f64, waited: u64) -> ReplayRow {
         ReplayRow {
@@ -194,10 +195,13 @@ mod tests {
             low_percent: None,
             max_age_seconds: None,
             sums: ReplayedSums {
-                pulled_bytes: 1000,
-                pulled_again_bytes,
-                mean_percent,
-                waited,
+                figures: ReplayFigures {
+                    pulled_bytes: 1000,
+                    pulled_again_bytes,
+                    mean_percent,
+                    waited,
+                    ..ReplayFigures::default()
+                },
                 ..ReplayedSums::default()
             },
         }

@@ -34,7 +34,7 @@ use crate::policy::plan::{Planner, Task};
 use crate::policy::space::Thresholds;
 
 use node::ReplayedNode;
-pub use sums::{Quantiles, ReplaySums, ReplayedSums};
+pub use sums::{Quantiles, ReplayFigures, ReplaySums, ReplayedSums};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Collector<'a> {
@@ -56,20 +56,7 @@ pub struct ReplayedDeletion {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replayed {
     pub deletions: Vec<ReplayedDeletion>,
-    pub deleted_bytes: u64,
-    pub pulled_bytes: u64,
-    /// Number of images that the collector had deleted, and that were pulled again.
-    pub pulled_again: u64,
-    pub pulled_again_bytes: u64,
-    /// Of these, images that were never pulled from a registry: a pull may not bring them back.
-    pub lost: u64,
-    pub waited: u64,
-    pub waited_seconds: u64,
-    pub peak_percent: f64,
-    pub mean_percent: f64,
-    pub seconds: u64,
-    pub above_high_seconds: u64,
-    pub above_low_seconds: u64,
+    pub figures: ReplayFigures,
 }
 
 /// Plays a trace to a collector that runs every `period`. `marks`: thresholds above which the time is counted.
@@ -125,7 +112,8 @@ struct Replay<'a> {
     settled_until: Option<Timestamp>,
     now: Timestamp,
     area: f64,
-    figures: Replayed,
+    deletions: Vec<ReplayedDeletion>,
+    figures: ReplayFigures,
 }
 
 impl<'a> Replay<'a> {
@@ -167,7 +155,8 @@ impl<'a> Replay<'a> {
             settled_until: None,
             now,
             area: 0.0,
-            figures: Replayed::default(),
+            deletions: Vec::new(),
+            figures: ReplayFigures::default(),
         }
     }
 
@@ -209,7 +198,7 @@ impl<'a> Replay<'a> {
         let divisor = whole.as_secs_f64();
         self.figures.mean_percent =
             if divisor > 0.0 { self.area / divisor } else { self.figures.peak_percent };
-        self.figures
+        Replayed { deletions: self.deletions, figures: self.figures }
     }
 
     fn change(&mut self, now: Timestamp, change: TracedChange) {
@@ -287,7 +276,7 @@ impl<'a> Replay<'a> {
             return;
         }
         self.advance(now);
-        let before = (self.figures.deletions.len(), self.waiting.len());
+        let before = (self.deletions.len(), self.waiting.len());
         if self.is_due(now) {
             let needed = self.waiting.first().map_or(0, |(image, _)| self.node.missing(*image).stored_bytes);
             self.collect(now, needed);
@@ -297,7 +286,7 @@ impl<'a> Replay<'a> {
                 }
             }
         }
-        if before == (self.figures.deletions.len(), self.waiting.len()) {
+        if before == (self.deletions.len(), self.waiting.len()) {
             self.settled_until = Some(self.next_expiry(now));
         }
     }
@@ -382,7 +371,7 @@ impl<'a> Replay<'a> {
         let freed = self.node.delete(image);
         self.node.images[image].was_collected = true;
         self.figures.deleted_bytes = self.figures.deleted_bytes.saturating_add(freed);
-        self.figures.deletions.push(ReplayedDeletion { time: now, image });
+        self.deletions.push(ReplayedDeletion { time: now, image });
         self.settled_until = None;
     }
 }

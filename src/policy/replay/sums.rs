@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use super::Replayed;
 use crate::model::text::display::two_decimals;
 
 /// Sums over nodes, and how they are distributed. Memory per node: three numbers.
@@ -16,15 +15,11 @@ pub struct ReplaySums {
     peaks: Vec<u64>,
 }
 
-/// Result of one policy on all nodes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// Figures of a policy on one node, or their sums over many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct ReplayedSums {
-    /// Number of nodes.
-    pub nodes: u64,
-    /// Images deleted by the policy.
-    pub deletions: u64,
-    /// Bytes on the disk freed by these deletions: those of layers that no other image of the node
+pub struct ReplayFigures {
+    /// Bytes on the disk freed by the deletions: those of layers that no other image of the node
     /// held at that time.
     pub deleted_bytes: u64,
     /// Bytes transferred by all pulls, first pulls included. Where a trace does not say the compressed size of a layer,
@@ -56,6 +51,18 @@ pub struct ReplayedSums {
     /// Sum of the times above the low threshold, in seconds; 0 without one. Between the thresholds nothing
     /// is deleted for space.
     pub above_low_seconds: u64,
+}
+
+/// Result of one policy on all nodes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ReplayedSums {
+    /// Number of nodes.
+    pub nodes: u64,
+    /// Images deleted by the policy.
+    pub deletions: u64,
+    #[serde(flatten)]
+    pub figures: ReplayFigures,
     /// Distribution of the deletions over the nodes.
     pub deletions_by_node: Quantiles,
     /// Distribution of the bytes that were pulled again.
@@ -87,11 +94,10 @@ impl Quantiles {
 
 impl ReplaySums {
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    pub fn add(&mut self, node: &Replayed) {
-        let sums = &mut self.sums;
-        let deletions = node.deletions.len() as u64;
-        sums.nodes += 1;
-        sums.deletions += deletions;
+    pub fn add(&mut self, deletions: u64, node: &ReplayFigures) {
+        self.sums.nodes += 1;
+        self.sums.deletions += deletions;
+        let sums = &mut self.sums.figures;
         sums.deleted_bytes = sums.deleted_bytes.saturating_add(node.deleted_bytes);
         sums.pulled_bytes = sums.pulled_bytes.saturating_add(node.pulled_bytes);
         sums.pulled_again += node.pulled_again;
@@ -112,10 +118,13 @@ impl ReplaySums {
     #[must_use]
     #[allow(clippy::cast_precision_loss)] // shown with two decimals
     pub fn finish(self) -> ReplayedSums {
-        let divisor = self.sums.seconds.max(1) as f64;
+        let figures = self.sums.figures;
         ReplayedSums {
-            peak_percent: two_decimals(self.sums.peak_percent),
-            mean_percent: two_decimals(self.area / divisor),
+            figures: ReplayFigures {
+                peak_percent: two_decimals(figures.peak_percent),
+                mean_percent: two_decimals(self.area / figures.seconds.max(1) as f64),
+                ..figures
+            },
             deletions_by_node: Quantiles::of(self.deletions),
             pulled_again_bytes_by_node: Quantiles::of(self.pulled_again_bytes),
             peak_by_node: Quantiles::of(self.peaks),

@@ -127,13 +127,13 @@ fn replay_misses_what_libcachesim_misses() {
     for row in rows {
         let trace = row.trace();
         let idle = replay(&trace, Collector::Exact(&policy), days(1), None);
-        assert_eq!(idle.pulled_bytes, row.lru, "idle is not LRU: {row:?}");
+        assert_eq!(idle.figures.pulled_bytes, row.lru, "idle is not LRU: {row:?}");
         let best = replay(&trace, Collector::Clairvoyant(&policy), days(1), None);
         if row.equal {
-            assert_eq!(best.pulled_bytes, row.belady, "clairvoyant is not Belady: {row:?}");
+            assert_eq!(best.figures.pulled_bytes, row.belady, "clairvoyant is not Belady: {row:?}");
         } else {
             // They differ in the order of what is never wanted again.
-            assert!(best.pulled_bytes < row.lru, "{row:?}");
+            assert!(best.figures.pulled_bytes < row.lru, "{row:?}");
         }
     }
 }
@@ -153,7 +153,7 @@ fn only_missing_layers_are_pulled_again() {
         let policy = Policy { max_age: Some(days(max_age)), ..Policy::default() };
         let found = replay(&trace, Collector::Exact(&policy), IMAGE_GC_PERIOD, None);
         assert_eq!(
-            (found.deletions.len(), found.pulled_again_bytes, found.pulled_bytes),
+            (found.deletions.len(), found.figures.pulled_again_bytes, found.figures.pulled_bytes),
             (deletions, again, 150 + again),
             "{max_age}"
         );
@@ -178,12 +178,18 @@ fn pull_without_room_waits() {
     let found =
         replay(&trace, Collector::Exact(&policy), SignedDuration::from_secs(600), policy.targets.used);
     // The container of a ends at 3000, which is a period of the timer: its image may be used until then.
-    assert_eq!((found.waited, found.waited_seconds, found.pulled_bytes), (1, 2600, 120));
+    assert_eq!(
+        (found.figures.waited, found.figures.waited_seconds, found.figures.pulled_bytes),
+        (1, 2600, 120)
+    );
     assert_eq!(found.deletions, [ReplayedDeletion { time: time(3600), image: 0 }]);
-    assert_eq!((found.above_high_seconds, found.above_low_seconds, found.seconds), (0, 7200, 7200));
+    assert_eq!(
+        (found.figures.above_high_seconds, found.figures.above_low_seconds, found.figures.seconds),
+        (0, 7200, 7200)
+    );
     // The deletions of the records.
     let recorded = replay(&trace, Collector::Recorded, IMAGE_GC_PERIOD, policy.targets.used);
-    assert_eq!((recorded.waited, recorded.peak_percent), (0, 100.0));
+    assert_eq!((recorded.figures.waited, recorded.figures.peak_percent), (0, 100.0));
 }
 
 #[test]
@@ -209,7 +215,7 @@ fn replay_of_recorded_run_deletes_the_same() {
     let policy = Policy { max_age: Some(days(9)), min_age: SignedDuration::from_mins(2), ..marks(75, 70) };
     let trace = Trace::new(header.clone(), events.clone());
     let run = replay(&trace, Collector::Exact(&policy), IMAGE_GC_PERIOD, policy.targets.used);
-    assert!(run.deletions.len() > 20 && run.pulled_again > 0, "{} deletions", run.deletions.len());
+    assert!(run.deletions.len() > 20 && run.figures.pulled_again > 0, "{} deletions", run.deletions.len());
     let departures = run.deletions.iter().map(|deletion| {
         TraceEvent::Departure(DepartureEvent {
             time: deletion.time,
@@ -230,7 +236,7 @@ fn replay_of_recorded_run_deletes_the_same() {
     assert_eq!(ids(&again, &recorded), ids(&run, &trace));
     let as_it_was = replay(&recorded, Collector::Recorded, IMAGE_GC_PERIOD, policy.targets.used);
     assert_eq!(ids(&as_it_was, &recorded), ids(&run, &trace));
-    assert_eq!(as_it_was.pulled_again_bytes, run.pulled_again_bytes);
+    assert_eq!(as_it_was.figures.pulled_again_bytes, run.figures.pulled_again_bytes);
 }
 
 #[test]
@@ -241,7 +247,10 @@ fn clairvoyant_is_the_floor_on_generated_nodes() {
         let policy = Policy { min_age: SignedDuration::from_mins(2), ..marks(75, 70) };
         let exact = replay(&trace, Collector::Exact(&policy), IMAGE_GC_PERIOD, None);
         let best = replay(&trace, Collector::Clairvoyant(&policy), IMAGE_GC_PERIOD, None);
-        assert!(best.pulled_again_bytes <= exact.pulled_again_bytes, "seed {seed}");
-        assert!(exact.pulled_again > 0 && exact.peak_percent < 100.0, "seed {seed}: {exact:?}");
+        assert!(best.figures.pulled_again_bytes <= exact.figures.pulled_again_bytes, "seed {seed}");
+        assert!(
+            exact.figures.pulled_again > 0 && exact.figures.peak_percent < 100.0,
+            "seed {seed}: {exact:?}"
+        );
     }
 }

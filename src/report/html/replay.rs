@@ -47,12 +47,22 @@ struct Curve<'a> {
 
 fn pictures(document: &ReplayDoc) -> String {
     let figure = |of: fn(&ReplayRow) -> f64| document.rows.iter().map(of).collect::<Vec<_>>();
-    let pulled = figure(|row| as_float(row.sums.pulled_again_bytes));
+    let pulled = figure(|row| as_float(row.sums.figures.pulled_again_bytes));
     let most = pulled.iter().copied().fold(1.0, f64::max);
     let cost = [Curve { name: "pulled again", class: "mean", values: pulled, label: -8.0 }];
     let usage = [
-        Curve { name: "peak", class: "mark", values: figure(|row| row.sums.peak_percent), label: -8.0 },
-        Curve { name: "mean", class: "mean", values: figure(|row| row.sums.mean_percent), label: 18.0 },
+        Curve {
+            name: "peak",
+            class: "mark",
+            values: figure(|row| row.sums.figures.peak_percent),
+            label: -8.0,
+        },
+        Curve {
+            name: "mean",
+            class: "mean",
+            values: figure(|row| row.sums.figures.mean_percent),
+            label: 18.0,
+        },
     ];
     picture(document, "Bytes that were pulled again", most, &cost, shown_bytes)
         + &picture(document, "Disk usage in percent", 100.0, &usage, |percent| format!("{percent:.0} %"))

@@ -20,7 +20,7 @@ pub fn replay(document: &ReplayDoc, screen: &Screen) -> String {
 }
 
 pub fn title(document: &ReplayDoc) -> String {
-    let whole = document.rows.first().map_or(0, |first| first.sums.seconds);
+    let whole = document.rows.first().map_or(0, |first| first.sums.figures.seconds);
     let mut out = match document.traces {
         1 => format!("The past {}", age_of(Some(whole))),
         traces => {
@@ -46,12 +46,15 @@ pub fn rows(document: &ReplayDoc) -> (Vec<String>, Vec<Vec<String>>) {
         vec![
             row.value.clone().unwrap_or_else(|| row.policy.to_string()),
             thousands(sums.deletions),
-            thousands(sums.pulled_again),
-            bytes(sums.pulled_again_bytes),
-            thousands(sums.waited),
-            percent(Some(sums.peak_percent)),
-            percent(Some(sums.mean_percent)),
-            row.high_percent.map_or_else(|| "-".to_owned(), |_| above(sums.above_high_seconds, sums.seconds)),
+            thousands(sums.figures.pulled_again),
+            bytes(sums.figures.pulled_again_bytes),
+            thousands(sums.figures.waited),
+            percent(Some(sums.figures.peak_percent)),
+            percent(Some(sums.figures.mean_percent)),
+            row.high_percent.map_or_else(
+                || "-".to_owned(),
+                |_| above(sums.figures.above_high_seconds, sums.figures.seconds),
+            ),
         ]
     });
     (headings, rows.collect())
@@ -75,7 +78,7 @@ pub fn notes(document: &ReplayDoc) -> Vec<String> {
             bytes(again.max)
         ));
     }
-    let lost: u64 = document.rows.iter().map(|row| row.sums.lost).max().unwrap_or(0);
+    let lost: u64 = document.rows.iter().map(|row| row.sums.figures.lost).max().unwrap_or(0);
     if lost > 0 {
         let images = count(usize::try_from(lost).unwrap_or(usize::MAX), "image", "images");
         out.push(format!(
