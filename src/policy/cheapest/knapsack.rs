@@ -5,18 +5,15 @@
 //! is the profit that it has less than the best one at the bound's λ; deficits of different subtrees add up. So a pair
 //! with a deficit above the gap between the bound and the best known set is dropped. What is left is small, and if a list
 //! is longer than a limit, its pairs with the highest deficits are dropped as well: the result is then not surely the
-//! best, but never worse than the known set. Small forests have no limit.
+//! best, but never worse than the known set.
 
 use crate::policy::cheapest::dual::{Profits, gap, profit};
 use crate::policy::cheapest::forest::{Forest, Worth};
 
-/// Number of groups up to which lists are long, so that the result is the best set of most small nodes.
-const SMALL: usize = 28;
-/// Maximum length of a list in small forests. Images without a common layer and with equal costs a byte would double it
-/// with each of them.
-const MOST_PAIRS_OF_FEW: usize = 1024;
-/// Maximum length of a list in larger forests.
-const MOST_PAIRS: usize = 128;
+/// Maximum length of a list, by the number of groups up to which it holds. Lists of small forests are long, so that the
+/// result is the best set of most small nodes; images without a common layer and with equal costs a byte would double
+/// them with each image. In large forests the first set is nearly as good, and lists of all groups take time.
+const MOST_PAIRS: [(usize, usize); 3] = [(28, 1024), (2_000, 128), (usize::MAX, 32)];
 
 #[derive(Clone, Copy, Debug)]
 struct Pair {
@@ -40,11 +37,13 @@ struct ListBuilder<'a> {
 /// Returns the groups of a set that frees the wanted bytes for less than `cost`, if one is found.
 pub(super) fn improve(forest: &Forest, profits: &Profits, wanted: u64, cost: u128) -> Option<Vec<usize>> {
     let deficits = most_deficits(forest, profits, gap(cost, profits.bound(wanted)));
-    let most_pairs = if forest.groups.len() <= SMALL { MOST_PAIRS_OF_FEW } else { MOST_PAIRS };
+    let groups = forest.groups.len();
+    let limit = MOST_PAIRS.iter().find(|(most_groups, _)| groups <= *most_groups);
+    let most_pairs = limit.map_or(0, |(_, most_pairs)| *most_pairs);
     let mut builder = ListBuilder { profits, wanted, most_pairs, parts: Vec::new() };
     // By group: its list, as far as it is built. The groups are in preorder: the children are complete before it.
-    let mut lists: Vec<Combined> = vec![Combined::default(); forest.groups.len() + 1];
-    let root = forest.groups.len();
+    let mut lists: Vec<Combined> = vec![Combined::default(); groups + 1];
+    let root = groups;
     for (position, group) in forest.groups.iter().enumerate().rev() {
         let combined = std::mem::take(&mut lists[position]);
         let mut partial = combined.partial;
