@@ -1,6 +1,6 @@
 #!/bin/bash
 # Creates a real store with podman and buildah, plants a few leaks in a copy of it, and shows
-# who holds which bytes. Then creates a full node with containerd and pods, and runs gc there.
+# who holds which bytes. Then creates a full node with containerd and pods, runs gc there, and opens explore on it.
 # Leaves nothing mounted and nothing running; `tests/demo.sh --clean` removes the store.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -45,6 +45,27 @@ show() { # HEADLINE ARGUMENT...: the flags of the store are not printed
     printf '\n── %s\n$ layersweep %s\n\n' "$1" "${*:2}"
     "$program" "${@:2}" "${store[@]}"
 }
+# Prints the screen of explore after keys, as a terminal of 80 by 24 shows it.
+explored() { # KEY...
+    local directory key screen terminal
+    # The path of a socket must be short.
+    directory=$(mktemp -d)
+    terminal=(env LC_ALL=C.UTF-8 tmux -S "$directory/tmux" -f /dev/null)
+    # The last line is that of tmux.
+    "${terminal[@]}" new-session -d -x 80 -y 25 "$program" explore "${store[@]}"
+    for _ in $(seq 100); do
+        screen=$("${terminal[@]}" capture-pane -p)
+        [[ $screen != *'? help'* ]] || break
+        sleep 0.1
+    done
+    for key in "$@"; do
+        "${terminal[@]}" send-keys "$key"
+    done
+    sleep 1
+    "${terminal[@]}" capture-pane -p
+    "${terminal[@]}" kill-server
+    rm -r "$directory"
+}
 show 'Who holds the disk?' usage
 show 'What does each image hold, and what would its deletion free?' images
 show 'Which layers are there, and who needs them?' layers --tree
@@ -66,10 +87,18 @@ show 'And if the kubelet did it?' gc --dry-run --policy kubelet "${policy[@]}" |
 show 'And now layersweep, for real.' gc --yes "${policy[@]}"
 printf '\n$ df %s\n\n' "$node/node" && df -h "$node/node"
 show 'What happened last night?' history
+printf '\n── And what would more deletions free? Mark images in explore: its last lines say it.\n$ layersweep explore\n\n'
+if [ -t 0 ] && [ -t 1 ]; then
+    read -rsp 'Enter opens it; in it, ? shows the keys and q leaves it.'
+    "$program" explore "${store[@]}"
+else
+    explored '/not in use' Enter Enter Space Space
+fi
 
 cat <<END
 
-The sum in the first screen is what du reports: $(du -s --block-size=1 "$work/store/root" | cut -f 1) bytes.
+The sum below the list of images is what du reports: $(du -s --block-size=1 "$work/store/root" | cut -f 1 |
+    numfmt --to=iec-i --suffix=B --format=%.1f --round=nearest).
 The store is in $work/store (planted: INJECTED.tsv). To look further:
   target/quick/layersweep scan --no-record ${leaky[*]} --format json | jq .leaks
   tests/demo.sh --clean

@@ -7,7 +7,7 @@ need='podman buildah crun containers-storage xfsprogs btrfs-progs e2fsprogs
       busybox-static openssl jq strace util-linux mount python3-minimal
       containerd runc curl protobuf-compiler prometheus
       skopeo docker-registry
-      chromium-headless-shell fonts-dejavu-core
+      chromium-headless-shell fonts-dejavu-core faketime tmux
       sosreport python3-venv binutils rpm rpmlint lintian shellcheck mmdebstrap systemd systemd-container zsh fish'
 
 fail() { echo "tests/setup.sh: $1" >&2; echo "hint: $2" >&2; exit 1; }

@@ -12,6 +12,7 @@ mod metrics;
 mod metrics_listen;
 mod metrics_rules;
 mod own_commands;
+mod pictures;
 mod post_mortem;
 mod report_deletions;
 mod report_html;

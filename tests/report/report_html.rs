@@ -740,24 +740,3 @@ fn file_is_written_atomically() {
     }
     assert!(!root.join("report.html").exists());
 }
-
-/// Makes the pictures of the documentation: `make pictures`.
-#[test]
-#[ignore = "writes docs/pictures"]
-fn pictures() {
-    let file =
-        PathBuf::from(std::env::var_os("LAYERSWEEP_PICTURE_OF").expect("a page made by report --html"));
-    let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/pictures");
-    std::fs::create_dir_all(&out).unwrap();
-    let mut browser = Browser::start();
-    for (name, dark, part, height) in
-        [("report-light.png", false, "main", 1440), ("report-dark.png", true, "#layers", 1580)]
-    {
-        let mut page = browser.open(&file, Window { width: 1160, height, dark, ..Window::default() });
-        page.eval(&format!(
-            "scrollTo({{ top: document.querySelector('{part}').offsetTop - 60, behavior: 'instant' }})"
-        ));
-        page.expect_quiet();
-        std::fs::write(out.join(name), page.picture()).unwrap();
-    }
-}

@@ -44,6 +44,9 @@ impl Terminal {
         let mut command = Command::new("setsid");
         program::hermetic(&mut command);
         command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_layersweep")]).args(args);
+        // The pictures of the documentation are made on a faked clock.
+        command
+            .envs(std::env::vars().filter(|(name, _)| name == "LD_PRELOAD" || name.starts_with("FAKETIME")));
         command.env("TERM", "xterm").current_dir(std::env::temp_dir());
         let clone = || user.try_clone().expect("a terminal");
         let child = command.stdin(clone()).stdout(clone()).stderr(clone()).spawn().expect("setsid");
@@ -62,6 +65,43 @@ impl Terminal {
     /// Returns the screen as text, a line each.
     pub fn text(&self) -> String {
         self.screen.lock().expect("the screen").screen().contents()
+    }
+
+    /// Returns a page with the screen in colour, each character in a box of its own.
+    pub fn page(&self) -> String {
+        // Black to white, in the shades of a dark terminal.
+        const COLOURS: [&str; 8] =
+            ["#000000", "#f1635a", "#4fc46b", "#e2c04c", "#5fa3f5", "#d183d8", "#3fbfcf", "#d8dee6"];
+        fn colour(cell: vt100::Color, usual: &'static str) -> &'static str {
+            match cell {
+                vt100::Color::Idx(index) => COLOURS[usize::from(index % 8)],
+                vt100::Color::Default | vt100::Color::Rgb(..) => usual,
+            }
+        }
+        let screen = self.screen.lock().expect("the screen");
+        let (rows, columns) = screen.screen().size();
+        let mut page = String::from(
+            "<!DOCTYPE html><html data-drawn=1><meta charset=utf-8><style>html { background: #14181d }
+            pre { margin: 20px; font: 20px/24px 'DejaVu Sans Mono' }
+            i { display: inline-block; width: 12px; height: 24px; font-style: normal }</style><pre>",
+        );
+        for row in 0..rows.get() {
+            for cell in (0..columns.get()).filter_map(|column| screen.screen().cell(row, column)) {
+                let mut colours = [colour(cell.fgcolor(), "#d8dee6"), colour(cell.bgcolor(), "#14181d")];
+                if cell.inverse() {
+                    colours.reverse();
+                }
+                let weight = if cell.bold() { "bold" } else { "normal" };
+                let [ink, paper] = colours;
+                let text = if cell.has_contents() { cell.contents() } else { " " };
+                let text = text.replace('&', "&amp;").replace('<', "&lt;");
+                page += &format!(
+                    "<i style='color: {ink}; background: {paper}; font-weight: {weight}'>{text}</i>"
+                );
+            }
+            page.push('\n');
+        }
+        page
     }
 
     /// Waits until the screen is as wanted, and returns it.

@@ -1,12 +1,15 @@
-//! Charts of percentages over time, drawn with braille dots or in ASCII.
-//!
-//! A braille character has 2 × 4 dots, so a plot of 74 columns and 10 lines has 148 × 40 dots. The samples
-//! are first reduced to a range for each column of dots, which keeps the spike of a single reading visible
-//! however long the period is; the ranges are then joined to a line, except across a gap in the readings.
+//! Charts of percentages over time, drawn by ratatui with braille dots or in ASCII.
 
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp, ToSpan};
+use jiff::{SignedDuration, Span, Timestamp, ToSpan};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Style};
+use ratatui::symbols::{Marker, border};
+use ratatui::widgets::canvas::{Canvas, FilledLine, Line};
+use ratatui::widgets::{Block, Borders, Widget};
 
+use super::drawing::printed;
 use super::screen::Screen;
 
 /// Value over a period: a single reading, or the lowest and highest of a span.
@@ -29,122 +32,92 @@ pub(super) struct Chart<'a> {
 }
 
 /// Columns left of the plot, for example `100% ┤`.
-const MARGIN: usize = 6;
+const MARGIN: u16 = 6;
 /// Approximate number of lines of the plot.
-const HEIGHT: usize = 10;
+const HEIGHT: u16 = 10;
 /// Columns of a label of the time axis, and the blank after it.
-const LABEL: usize = 9;
+const LABEL: u16 = 9;
 /// Minimum difference between top and bottom in percent: a smaller scale would exaggerate changes.
 const LEAST: f64 = 5.0;
 
 impl Chart<'_> {
     pub(super) fn draw(&self, screen: &Screen) -> String {
-        let columns = screen.width.unwrap_or(80).saturating_sub(MARGIN).clamp(20, 400);
-        let (wide, high) = if screen.unicode { (2, 4) } else { (1, 1) };
+        let columns = screen.width.unwrap_or(80).saturating_sub(usize::from(MARGIN)).clamp(20, 400);
+        let columns = u16::try_from(columns).unwrap_or(400);
         let axis = Axis::over(self.samples);
         let rows = axis.rows();
-        let ranges = self.ranges(columns * wide);
-        let mut dots = Dots { wide, high, columns, cells: vec![0; columns * rows] };
-        let lines = rows * high;
-        let mut before: Option<(usize, usize)> = None;
-        for (x, range) in ranges.iter().enumerate() {
-            let here = range.map(|(low, top)| (axis.line(top, lines), axis.line(low, lines)));
-            if let Some((mut top, mut bottom)) = here {
-                // Join the line: extend it up or down to the end of the last column.
-                if let Some((last_top, last_bottom)) = before {
-                    top = top.min(last_bottom + 1);
-                    bottom = bottom.max(last_top.saturating_sub(1));
+        let labels_row = rows + 1 + u16::from(!self.marks.is_empty());
+        let mut buffer = Buffer::empty(Rect::new(0, 0, MARGIN + columns, labels_row + 1));
+        let (marker, borders, [percent_tick, tick, mark]) = if screen.unicode {
+            (Marker::Braille, border::PLAIN, ["┤", "┬", "▴"])
+        } else {
+            let ascii =
+                border::Set { vertical_left: "|", bottom_left: "+", horizontal_bottom: "-", ..border::PLAIN };
+            (Marker::Custom('#'), ascii, ["|", "+", "^"])
+        };
+        Canvas::default()
+            .block(Block::new().borders(Borders::LEFT | Borders::BOTTOM).border_set(borders))
+            .marker(marker)
+            .x_bounds([0.0, self.seconds(self.to)])
+            .y_bounds([axis.bottom, axis.percent(axis.steps)])
+            .paint(|canvas| {
+                for run in self.runs(columns) {
+                    for Sample { from, to, low, high } in run {
+                        let (from, to) = (self.seconds(*from), self.seconds(*to));
+                        canvas.draw(&FilledLine::new(from, *high, to, *high, *low, Color::Reset));
+                    }
+                    for pair in run.windows(2) {
+                        let (from, to) = (self.seconds(pair[0].to), self.seconds(pair[1].from));
+                        let [start, end] =
+                            [pair[0], pair[1]].map(|sample| f64::midpoint(sample.low, sample.high));
+                        canvas.draw(&Line::new(from, start, to, end, Color::Reset));
+                    }
                 }
-                (top..=bottom).for_each(|y| dots.set(x, y));
+            })
+            .render(Rect::new(MARGIN - 1, 0, columns + 1, rows + 1), &mut buffer);
+        for step in 0..=axis.steps {
+            let row = rows - step * axis.rows_in_step();
+            buffer.set_string(0, row, format!("{:>3.0}%", axis.percent(step)), Style::new());
+            if step > 0 {
+                buffer[(MARGIN - 1, row)].set_symbol(percent_tick);
             }
-            before = here;
         }
-        let mut out = String::new();
-        for row in 0..rows {
-            let label = axis.label(row).map_or_else(String::new, |percent| format!("{percent:.0}%"));
-            let edge = match (screen.unicode, label.is_empty()) {
-                (true, false) => '┤',
-                (true, true) => '│',
-                (false, _) => '|',
-            };
-            let line: String = (0..columns).map(|column| dots.character(column, row)).collect();
-            out.push_str(format!("{label:>4} {edge}{line}").trim_end());
-            out.push('\n');
-        }
-        out + &self.time_axis(columns, axis.bottom, screen)
-    }
-
-    /// Returns the lowest and highest value of each column of dots. Two samples are joined by a straight
-    /// line, unless the gap between them shows that no readings were taken.
-    fn ranges(&self, columns: usize) -> Vec<Option<(f64, f64)>> {
-        let mut ranges: Vec<Option<(f64, f64)>> = vec![None; columns];
-        let shown: Vec<_> =
-            self.samples.iter().filter(|sample| sample.from <= self.to && sample.to >= self.from).collect();
-        let mut gaps: Vec<i64> = shown.windows(2).map(|pair| seconds(pair[0].to, pair[1].from)).collect();
-        gaps.sort_unstable();
-        let longest = gaps.get(gaps.len() / 2).map_or(0, |usual| usual.saturating_mul(3)).max(
-            // A gap of two columns cannot be seen.
-            2 * seconds(self.from, self.to) / i64::try_from(columns).unwrap_or(i64::MAX),
-        );
-        let mut last: Option<&Sample> = None;
-        for sample in shown {
-            let (first, end) = (self.column(sample.from, columns), self.column(sample.to, columns));
-            // A span ends at the start of the next.
-            let end = if sample.to > sample.from { end.max(first + 1) - 1 } else { end };
-            for range in ranges.iter_mut().take(end + 1).skip(first) {
-                widen(range, sample.low, sample.high);
-            }
-            if let Some(last) = last.filter(|last| seconds(last.to, sample.from) <= longest) {
-                let (from, to) = (self.column(last.to, columns), first);
-                let (a, b) = (f64::midpoint(last.low, last.high), f64::midpoint(sample.low, sample.high));
-                for (x, range) in ranges.iter_mut().enumerate().take(to).skip(from + 1) {
-                    #[allow(clippy::cast_precision_loss)] // columns of a terminal
-                    let part = (x - from) as f64 / (to - from) as f64;
-                    let between = a + (b - a) * part;
-                    widen(range, between, between);
-                }
-            }
-            last = Some(sample);
-        }
-        ranges
-    }
-
-    /// Returns the column of a time; the first or last one for a time outside.
-    fn column(&self, time: Timestamp, columns: usize) -> usize {
-        let all = i128::from(seconds(self.from, self.to).max(1));
-        let offset = i128::from(seconds(self.from, time).max(0));
-        let column = offset * i128::try_from(columns).unwrap_or(0) / all;
-        usize::try_from(column).unwrap_or(0).min(columns.saturating_sub(1))
-    }
-
-    fn time_axis(&self, columns: usize, bottom: f64, screen: &Screen) -> String {
-        let (corner, line, tick) = if screen.unicode { ('└', '─', '┬') } else { ('+', '-', '+') };
-        let mut axis = vec![line; columns];
-        let mut labels = vec![' '; columns];
         for (time, label) in ticks(self.from, self.to, columns / (LABEL + 3), &screen.zone) {
             let column = self.column(time, columns);
-            axis[column] = tick;
+            buffer[(column, rows)].set_symbol(tick);
             // A label that is cut would show another date.
-            if let Some(places) = labels.get_mut(column..column + label.len()) {
-                places.iter_mut().zip(label.chars()).for_each(|(place, c)| *place = c);
+            if usize::from(column) + label.len() <= usize::from(buffer.area.width) {
+                buffer.set_string(column, labels_row, label, Style::new());
             }
         }
-        let mut out = format!("{bottom:>3.0}% {corner}{}\n", axis.into_iter().collect::<String>());
-        if !self.marks.is_empty() {
-            let mut marks = vec![' '; columns];
-            for time in self.marks {
-                marks[self.column(*time, columns)] = if screen.unicode { '▴' } else { '^' };
-            }
-            out.push_str(format!("{:MARGIN$}{}", "", marks.into_iter().collect::<String>()).trim_end());
-            out.push('\n');
+        for time in self.marks {
+            buffer[(self.column(*time, columns), rows + 1)].set_symbol(mark);
         }
-        out.push_str(format!("{:MARGIN$}{}", "", labels.into_iter().collect::<String>()).trim_end());
-        out + "\n"
+        printed(&buffer)
     }
-}
 
-fn widen(range: &mut Option<(f64, f64)>, low: f64, high: f64) {
-    *range = Some(range.map_or((low, high), |(lowest, highest)| (lowest.min(low), highest.max(high))));
+    /// Splits the samples where a gap shows that no readings were taken.
+    fn runs(&self, columns: u16) -> impl Iterator<Item = &[Sample]> {
+        let mut gaps: Vec<i64> =
+            self.samples.windows(2).map(|pair| seconds(pair[0].to, pair[1].from)).collect();
+        gaps.sort_unstable();
+        // A gap of one column cannot be seen.
+        let invisible = seconds(self.from, self.to) / i64::from(columns);
+        let longest = gaps.get(gaps.len() / 2).map_or(0, |usual| usual.saturating_mul(3)).max(invisible);
+        self.samples.chunk_by(move |left, right| seconds(left.to, right.from) <= longest)
+    }
+
+    /// Returns the seconds from the left edge to a time.
+    fn seconds(&self, time: Timestamp) -> f64 {
+        time.duration_since(self.from).as_secs_f64()
+    }
+
+    /// Returns the column of a time in the buffer; the first or last of the plot for a time outside.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped to the columns of a terminal
+    fn column(&self, time: Timestamp, columns: u16) -> u16 {
+        let part = (self.seconds(time) / self.seconds(self.to).max(1.0)).clamp(0.0, 1.0);
+        MARGIN + (part * f64::from(columns - 1)).round() as u16
+    }
 }
 
 fn seconds(from: Timestamp, to: Timestamp) -> i64 {
@@ -156,7 +129,7 @@ fn seconds(from: Timestamp, to: Timestamp) -> i64 {
 struct Axis {
     bottom: f64,
     step: f64,
-    steps: usize,
+    steps: u16,
 }
 
 impl Axis {
@@ -170,124 +143,51 @@ impl Axis {
             let steps = (high / step).ceil() - bottom;
             if steps <= 5.0 {
                 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to 5
-                return Self { bottom: bottom * step, step, steps: (steps as usize).max(1) };
+                return Self { bottom: bottom * step, step, steps: (steps as u16).max(1) };
             }
         }
         Self { bottom: 0.0, step: 25.0, steps: 4 }
     }
 
-    fn rows(&self) -> usize {
-        self.steps * (HEIGHT / self.steps)
+    fn rows_in_step(self) -> u16 {
+        HEIGHT / self.steps
     }
 
-    /// Returns the percentage at the upper edge of a row, if it is a multiple of the step.
-    fn label(&self, row: usize) -> Option<f64> {
-        let every = HEIGHT / self.steps;
-        #[allow(clippy::cast_precision_loss)] // 0 to 5
-        let steps = (self.steps - row / every) as f64;
-        row.is_multiple_of(every).then_some(self.bottom + self.step * steps)
+    fn rows(self) -> u16 {
+        self.steps * self.rows_in_step()
     }
 
-    /// Returns the line of a percentage, out of `lines` from the top.
-    fn line(&self, percent: f64, lines: usize) -> usize {
-        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        // lines of a terminal
-        {
-            let part = (percent - self.bottom) / (self.step * self.steps as f64);
-            let from_below = (part.clamp(0.0, 1.0) * lines as f64) as usize;
-            lines - 1 - from_below.min(lines - 1)
-        }
-    }
-}
-
-/// Grid of dots, several in each character.
-struct Dots {
-    wide: usize,
-    high: usize,
-    columns: usize,
-    /// Bits of each character, from 1 at the top left, row by row.
-    cells: Vec<u8>,
-}
-
-impl Dots {
-    fn set(&mut self, x: usize, y: usize) {
-        let bit = (y % self.high) * self.wide + x % self.wide;
-        if let Some(cell) = self.cells.get_mut(y / self.high * self.columns + x / self.wide) {
-            *cell |= 1 << bit;
-        }
-    }
-
-    fn character(&self, column: usize, row: usize) -> char {
-        /// Unicode's bit of each dot of a braille character, row by row.
-        const BRAILLE: [u32; 8] = [0x01, 0x08, 0x02, 0x10, 0x04, 0x20, 0x40, 0x80];
-        let cell = self.cells[row * self.columns + column];
-        match cell {
-            0 => ' ',
-            _ if self.high == 1 => '#',
-            _ => {
-                let bits = (0..8).filter(|bit| cell & (1 << bit) != 0).map(|bit| BRAILLE[bit]).sum::<u32>();
-                char::from_u32(0x2800 + bits).unwrap_or('?')
-            }
-        }
+    /// Returns the percentage after a number of steps from the bottom.
+    fn percent(self, steps: u16) -> f64 {
+        self.bottom + self.step * f64::from(steps)
     }
 }
 
 /// Returns round local times with their labels, at most about `count`.
-fn ticks(from: Timestamp, to: Timestamp, count: usize, zone: &TimeZone) -> Vec<(Timestamp, String)> {
-    const MINUTE: i64 = 60;
-    const HOUR: i64 = 3600;
-    const DAY: i64 = 86_400;
-    const STEPS: [i64; 14] = [
-        MINUTE,
-        5 * MINUTE,
-        15 * MINUTE,
-        30 * MINUTE,
-        HOUR,
-        2 * HOUR,
-        3 * HOUR,
-        6 * HOUR,
-        12 * HOUR,
-        DAY,
-        2 * DAY,
-        4 * DAY,
-        7 * DAY,
-        14 * DAY,
-    ];
-    let length = seconds(from, to).max(1);
-    let count = i64::try_from(count.max(1)).unwrap_or(i64::MAX);
-    let step = STEPS.into_iter().find(|step| length / step <= count);
-    let months =
-        [1, 2, 3, 6, 12].into_iter().find(|months| length / (months * 30 * DAY) <= count).unwrap_or(24);
+fn ticks(from: Timestamp, to: Timestamp, count: u16, zone: &TimeZone) -> Vec<(Timestamp, String)> {
+    const MINUTES: [i64; 14] =
+        [1, 5, 15, 30, 60, 120, 180, 360, 720, 1440, 2 * 1440, 4 * 1440, 7 * 1440, 14 * 1440];
+    const MONTHS: [i64; 6] = [1, 2, 3, 6, 12, 24];
+    let (length, count) = (seconds(from, to).max(1), i64::from(count.max(1)));
+    let step_minutes = MINUTES.into_iter().find(|minutes| length / (minutes * 60) <= count);
     // Steps are added to local time from midnight on, so that labels stay round when summer time ends.
     let Ok(midnight) = from.to_zoned(zone.clone()).start_of_day() else { return Vec::new() };
-    let mut civil = midnight.datetime();
-    let step = match step {
-        Some(seconds) => seconds.seconds(),
+    let (start, step, format): (_, Span, _) = match step_minutes {
+        Some(minutes) => (midnight.datetime(), minutes.minutes(), "%b %-d"),
         None => {
-            // Steps of months begin on the first of January.
-            civil = civil.date().first_of_year().at(0, 0, 0, 0);
-            months.months()
+            let months = MONTHS.into_iter().find(|months| length / (months * 30 * 86_400) <= count);
+            (midnight.date().first_of_year().at(0, 0, 0, 0), months.unwrap_or(24).months(), "%b %Y")
         }
     };
-    let mut ticks = Vec::new();
-    while let Ok(time) = civil.to_zoned(zone.clone()).map(|zoned| zoned.timestamp())
-        && time <= to
-    {
-        if time >= from {
-            let midnight = civil.time() == jiff::civil::Time::midnight();
-            let label = match () {
-                () if step.get_months() > 0 => civil.strftime("%b %Y").to_string(),
-                () if midnight => civil.strftime("%b %-d").to_string(),
-                () => civil.strftime("%H:%M").to_string(),
-            };
-            ticks.push((time, label));
-        }
-        match civil.checked_add(step) {
-            Ok(next) => civil = next,
-            Err(_) => break,
-        }
-    }
-    ticks
+    start
+        .series(step)
+        .filter_map(|civil| {
+            let format = if civil.time() == jiff::civil::Time::midnight() { format } else { "%H:%M" };
+            Some((civil.to_zoned(zone.clone()).ok()?.timestamp(), civil.strftime(format).to_string()))
+        })
+        .skip_while(|(time, _)| *time < from)
+        .take_while(|(time, _)| *time <= to)
+        .collect()
 }
 
 pub(super) fn window(samples: &[Sample], now: Timestamp) -> (Timestamp, Timestamp) {

@@ -4,6 +4,7 @@ mod chart;
 mod config;
 mod diff;
 mod doctor;
+mod drawing;
 mod explain;
 mod fits;
 mod fleet;

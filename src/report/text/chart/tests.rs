@@ -44,7 +44,7 @@ fn spike_of_a_single_reading_is_visible() {
         let top = chart.lines().next().unwrap();
         assert!(top.starts_with("100% "), "{chart}");
         let second = chart.lines().nth(1).unwrap();
-        assert!(second.trim_end().chars().count() > MARGIN, "the spike: {chart}");
+        assert!(second.trim_end().chars().count() > usize::from(MARGIN), "the spike: {chart}");
     }
 }
 
@@ -53,7 +53,7 @@ fn gap_in_the_readings_is_empty() {
     let samples: Vec<_> = (0..144).filter(|n| !(40..100).contains(n)).map(|n| reading(n * 5, 60.0)).collect();
     let chart = draw(&samples, &[], &screen(80, false));
     let line = chart.lines().find(|line| line.contains('#')).unwrap();
-    let plot: Vec<char> = line.chars().skip(MARGIN).collect();
+    let plot: Vec<char> = line.chars().skip(MARGIN.into()).collect();
     // Readings 40 to 99 of 144 are missing: columns 20 to 51 of 74, except the edges.
     assert!(plot[22..50].iter().all(|c| *c == ' '), "{chart}");
     assert!(plot[..20].iter().all(|c| *c == '#'), "{chart}");
@@ -79,11 +79,8 @@ fn axes_are_round_and_include_all_samples() {
     ] {
         let axis = Axis::over(&[Sample { low, high, ..reading(0, 0.0) }]);
         assert_eq!((axis.bottom, axis.step, axis.steps), expected, "{low} {high}");
-        let lines = axis.rows() * 4;
-        assert_eq!(axis.line(axis.bottom, lines), lines - 1);
-        assert_eq!(axis.line(axis.bottom + axis.step * axis.steps as f64, lines), 0);
-        assert!(axis.line(high, lines) <= axis.line(low, lines));
-        assert_eq!(axis.label(0), Some(axis.bottom + axis.step * axis.steps as f64));
+        assert!(axis.bottom <= low && high <= axis.percent(axis.steps), "{axis:?}");
+        assert!(axis.rows() <= HEIGHT && axis.rows() > HEIGHT / 2, "{axis:?}");
     }
 }
 

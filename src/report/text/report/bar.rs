@@ -1,10 +1,15 @@
-//! A filesystem as one stacked bar, and its usage over time as a row of small ones.
+//! A filesystem as one stacked bar, and its usage over time as a row of small ones, drawn by ratatui.
 
 use anstyle::{AnsiColor, Style};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::symbols::bar;
+use ratatui::widgets::{Fill, Sparkline, Widget};
 
 use crate::model::text::display::count;
 use crate::policy::thresholds::{Counted, Source};
 use crate::report::json::{ReportFilesystemDoc, RunDoc, SeriesDoc};
+use crate::report::text::drawing::printed;
 use crate::report::text::format::{bytes, safe, wrapped};
 use crate::report::text::screen::Screen;
 
@@ -46,52 +51,28 @@ fn look(row: Option<usize>, screen: &Screen) -> (char, Style) {
 /// Draws the parts of a filesystem, the space reserved for root and the free space; below, the thresholds.
 pub(super) fn bar(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, legend: usize) -> String {
     let (large, _) = rows(disk, legend);
-    let capacity = disk.filesystem.capacity_bytes;
-    let used = disk.filesystem.used_bytes;
-    let columns = width.saturating_sub(4).max(10);
-    let mut out = String::from("  ");
-    let mut drawn = 0;
-    let mut before = 0_u64;
-    for (position, part) in disk.parts.iter().enumerate() {
-        before = before.saturating_add(part.bytes);
-        let end = column(before, capacity, columns).max(drawn);
-        let (character, style) = look(large.iter().position(|row| *row == position), screen);
-        if end > drawn {
-            let run: String = std::iter::repeat_n(character, end - drawn).collect();
-            out.push_str(&format!("{style}{run}{style:#}"));
-        }
-        drawn = end;
-    }
-    let reserved = column(used.saturating_add(disk.filesystem.reserved_bytes), capacity, columns).max(drawn);
+    let (capacity, used) = (disk.filesystem.capacity_bytes, disk.filesystem.used_bytes);
+    let places = disk.parts.iter().enumerate().scan(0_u64, |before, (position, part)| {
+        *before = before.saturating_add(part.bytes);
+        Some((*before, look(large.iter().position(|row| *row == position), screen)))
+    });
+    let reserved = used.saturating_add(disk.filesystem.reserved_bytes);
     let free = if screen.unicode { '·' } else { '.' };
-    out.extend(std::iter::repeat_n(reserve_character(screen), reserved - drawn));
-    out.extend(std::iter::repeat_n(free, columns - reserved.min(columns)));
-    out.push('\n');
-    out + &thresholds(disk, screen, columns, width)
-}
-
-fn reserve_character(screen: &Screen) -> char {
-    if screen.unicode { '╌' } else { '-' }
-}
-
-fn thresholds(disk: &ReportFilesystemDoc, screen: &Screen, columns: usize, width: usize) -> String {
-    // The bar shows bytes; thresholds for inodes are in the line above it.
-    let shown: Vec<_> = disk
-        .thresholds
-        .iter()
-        .filter(|threshold| threshold.of == Counted::Bytes && threshold.acts())
-        .collect();
-    if shown.is_empty() {
-        return String::new();
+    let rest = [(reserved, (reserve_character(screen), Style::new())), (u64::MAX, (free, Style::new()))];
+    let places: Vec<_> = places.chain(rest).collect();
+    let (mut buffer, line) = canvas(width);
+    // Each part covers the end of the parts after it.
+    for (end, (character, style)) in places.into_iter().rev() {
+        let line = Rect { width: column(end, capacity, line.width), ..line };
+        Fill::new(character.to_string()).style(style).render(line, &mut buffer);
     }
-    let mut line = vec![' '; columns];
-    let sign = if screen.unicode { '▴' } else { '^' };
+    // The bar shows bytes; thresholds for inodes are in the line above it.
     let mut percents: Vec<(f64, Vec<String>)> = Vec::new();
-    for threshold in shown {
-        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        // columns of a terminal
-        let place = (threshold.percent.clamp(0.0, 100.0) * columns as f64 / 100.0) as usize;
-        line[place.min(columns - 1)] = sign;
+    let of_bytes = disk.thresholds.iter().filter(|threshold| threshold.of == Counted::Bytes);
+    for threshold in of_bytes.filter(|threshold| threshold.acts()) {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // columns of a terminal
+        let place = (threshold.percent.clamp(0.0, 100.0) * f64::from(line.width) / 100.0) as u16;
+        mark(&mut buffer, line.x + place.min(line.width - 1), screen);
         let owner = if threshold.source == Source::Kubelet { "kubelet's " } else { "" };
         let name = format!("{owner}{}", threshold.name.short());
         match percents.last_mut().filter(|(percent, _)| (*percent - threshold.percent).abs() < 0.5) {
@@ -99,10 +80,28 @@ fn thresholds(disk: &ReportFilesystemDoc, screen: &Screen, columns: usize, width
             None => percents.push((threshold.percent, vec![name])),
         }
     }
-    let line: String = line.into_iter().collect();
     let names: Vec<_> =
         percents.into_iter().map(|(percent, names)| format!("{percent:.0}% {}", names.join(", "))).collect();
-    format!("  {}\n{}", line.trim_end(), wrapped(&format!("{sign} {}", names.join("; ")), width, "  "))
+    let named = format!("{} {}", sign(screen), names.join("; "));
+    printed(&buffer) + &if names.is_empty() { String::new() } else { wrapped(&named, width, "  ") }
+}
+
+/// Returns an empty buffer with a line for a bar, indented by two blanks, and one for the marks below it.
+fn canvas(width: usize) -> (Buffer, Rect) {
+    let columns = u16::try_from(width.saturating_sub(4).max(10)).unwrap_or(u16::MAX - 2);
+    (Buffer::empty(Rect::new(0, 0, columns + 2, 2)), Rect::new(2, 0, columns, 1))
+}
+
+fn mark(buffer: &mut Buffer, column: u16, screen: &Screen) {
+    buffer[(column, 1)].set_symbol(sign(screen));
+}
+
+fn sign(screen: &Screen) -> &'static str {
+    if screen.unicode { "▴" } else { "^" }
+}
+
+fn reserve_character(screen: &Screen) -> char {
+    if screen.unicode { '╌' } else { '-' }
 }
 
 /// Formats the parts in the order of the bar, the small ones in one row.
@@ -148,30 +147,30 @@ pub(super) fn sparkline(
     let (Some(first), Some(last)) = (series.points.first(), series.points.last()) else {
         return String::new();
     };
-    let columns = width.saturating_sub(4).max(10);
+    let (mut buffer, line) = canvas(width);
     let from = first.reading.time.as_second();
     let span = (last.reading.time.as_second() - from).max(1);
     let column_of = |second: i64| {
-        let column = i128::from(second - from) * i128::try_from(columns - 1).unwrap_or(0) / i128::from(span);
-        usize::try_from(column).ok().filter(|column| *column < columns)
+        let column = i128::from(second - from) * i128::from(line.width - 1) / i128::from(span);
+        u16::try_from(column).ok().filter(|column| *column < line.width)
     };
-    let mut highest: Vec<Option<f64>> = vec![None; columns];
+    let mut highest = vec![None; usize::from(line.width)];
     for point in &series.points {
-        let end = point.reading.time.as_second() + point.reading.span.seconds().saturating_sub(1).max(0);
-        let (first, last) = (column_of(point.reading.time.as_second()), column_of(end));
-        let columns = first.unwrap_or(0)..=last.unwrap_or(columns - 1);
-        for column in &mut highest[columns] {
-            *column = Some(column.map_or(point.used_percent.avg, |known| known.max(point.used_percent.avg)));
-        }
+        let begin = point.reading.time.as_second();
+        let end = begin + point.reading.span.seconds().saturating_sub(1).max(0);
+        let columns = column_of(begin).unwrap_or(0)..=column_of(end).unwrap_or(line.width - 1);
+        let height = Some(height(point.used_percent.avg, screen));
+        columns.for_each(|column| highest[usize::from(column)] = height.max(highest[usize::from(column)]));
     }
-    let line: String = highest.iter().map(|highest| column_character(*highest, screen)).collect();
+    let blocks = if screen.unicode { bar::NINE_LEVELS } else { TENS };
+    Sparkline::default().data(highest).max(8).bar_set(blocks).render(line, &mut buffer);
     let acted: Vec<_> = runs
         .iter()
         .filter(|run| !run.deleted.is_empty())
         .filter(|run| run.filesystem.as_ref().is_none_or(|mount| *mount == series.filesystem.mount))
         .filter_map(|run| column_of(run.started_at.as_second()))
         .collect();
-    let tens = if screen.unicode { "" } else { " (0: below 10%, 9: 90% and more)" };
+    let tens = if screen.unicode { "" } else { " (1: below 20%, 9: 90% and more)" };
     let runs = match acted.len() {
         0 => String::new(),
         number => format!("; {} that deleted, marked", count(number, "run", "runs")),
@@ -184,33 +183,38 @@ pub(super) fn sparkline(
     } else {
         format!("from {since} to {until}{now}")
     };
-    let mut out = format!("  Used {when}{tens}{runs}\n  {}\n", line.trim_end());
-    if !acted.is_empty() {
-        let mut marks = vec![' '; columns];
-        let sign = if screen.unicode { '▴' } else { '^' };
-        acted.into_iter().for_each(|column| marks[column] = sign);
-        out.push_str(&format!("  {}\n", marks.into_iter().collect::<String>().trim_end()));
-    }
-    out
+    acted.into_iter().for_each(|column| mark(&mut buffer, line.x + column, screen));
+    format!("  Used {when}{tens}{runs}\n{}", printed(&buffer))
 }
 
-fn column_character(percent: Option<f64>, screen: &Screen) -> char {
-    const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    match percent {
-        None => ' ',
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // 0 to 7, 0 to 9
-        Some(percent) if screen.unicode => HEIGHTS[((percent / 12.5) as usize).min(7)],
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        Some(percent) => char::from(b'0' + ((percent / 10.0) as u8).min(9)),
+/// Digits from 1, below 20 %, to 9, 90 % and more.
+const TENS: bar::Set<'_> = bar::Set {
+    empty: "1",
+    one_eighth: "2",
+    one_quarter: "3",
+    three_eighths: "4",
+    half: "5",
+    five_eighths: "6",
+    three_quarters: "7",
+    seven_eighths: "8",
+    full: "9",
+};
+
+/// Returns the height of a bar of the sparkline, 0 to 8. With blocks, only an unknown usage has no bar.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped
+fn height(percent: f64, screen: &Screen) -> u64 {
+    if screen.unicode {
+        (percent / 12.5).ceil().clamp(1.0, 8.0) as u64
+    } else {
+        (percent / 10.0 - 1.0).clamp(0.0, 8.0) as u64
     }
 }
 
 /// Returns the column of the byte after `bytes` of `capacity`.
-fn column(bytes: u64, capacity: u64, columns: usize) -> usize {
+fn column(bytes: u64, capacity: u64, columns: u16) -> u16 {
     let all = u128::from(capacity.max(1));
-    let half = all / 2;
-    let column = (u128::from(bytes) * columns as u128 + half) / all;
-    usize::try_from(column).unwrap_or(columns).min(columns)
+    let column = (u128::from(bytes) * u128::from(columns) + all / 2) / all;
+    u16::try_from(column).unwrap_or(columns).min(columns)
 }
 
 fn percent(part: u64, whole: u64) -> u64 {

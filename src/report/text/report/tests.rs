@@ -132,7 +132,7 @@ fn sparkline_shows_the_highest_of_each_column() {
     assert_eq!(line.width(), 42);
     let ascii = sparkline(&series, &[], Some(91.04), &screen(Some(44), false), 44);
     let digits = ascii.lines().nth(1).unwrap();
-    assert_eq!(digits.chars().filter(|c| *c != ' ').collect::<String>(), "095");
+    assert_eq!(digits.chars().filter(|c| *c != ' ').collect::<String>(), "195");
     let single = SeriesDoc { points: series.points[..1].to_vec(), ..series.clone() };
     let drawn = sparkline(&single, &[], None, &screen(None, true), 80);
     assert!(drawn.starts_with("  Used at 2026-11-01 00:00: 5.0%\n") && drawn.contains('▁'), "{drawn}");
