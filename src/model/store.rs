@@ -101,13 +101,19 @@ impl StoreKind {
         }
     }
 
-    /// Returns the reason why layersweep deletes nothing in such a store, neither itself nor through a runtime, with the
-    /// command that deletes an image: a clause without its subject.
+    /// Returns the reason why layersweep deletes no image of such a store, neither itself nor through a runtime: a clause
+    /// without its subject.
     #[must_use]
     pub fn obstacle(self) -> Option<String> {
         let tool = self.facts().tool?;
-        Some(format!("only {} deletes in its own store: `{tool} rmi NAME`", self.runtime()))
+        Some(format!("only `{tool} rmi` deletes here"))
     }
+}
+
+/// Returns the tool of the kind of store that documents call `word`: [`KindFacts::tool`].
+#[must_use]
+pub fn tool_of(word: &str) -> Option<&'static str> {
+    StoreKind::ALL.iter().find(|kind| kind.as_str() == word)?.facts().tool
 }
 
 /// One store: a graphroot with one driver, a containerd root, or a data root of Docker.

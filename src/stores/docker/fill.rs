@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::read::Snapshot;
-use super::records::ImageRecord;
+use super::records::{ImageRecord, hex};
 use super::units::{DataRootUnit, DockerUnit, ROOT_AREA};
 use crate::disk::Tally;
 use crate::model::text::reference;
 use crate::model::{
     BuildCache, Container, ContainerLog, ContainerState, Evidence, EvidenceKind, Finding, Image, ImageIx,
-    Labels, LayerFacts, NodeIx, NodeKind, Origin, OriginKind, Owner, Size, Volume,
+    Labels, LayerFacts, LayerId, NodeIx, NodeKind, Origin, OriginKind, Owner, Size, Volume,
 };
 use crate::stores::inventory_writer::InventoryWriter;
 use crate::sys::quiet::FileKind;
@@ -177,7 +177,7 @@ impl DataRootFiller<'_> {
     }
 
     /// Returns the ids of a layer and all layers below it, and the sum of the lengths of their tars.
-    fn chain(&self, top: Option<NodeIx>) -> (Vec<crate::model::LayerId>, Option<u64>) {
+    fn chain(&self, top: Option<NodeIx>) -> (Vec<LayerId>, Option<u64>) {
         let (mut chain, mut sum, mut next) = (Vec::new(), Some(0_u64), top);
         while let Some(node) = next.filter(|_| chain.len() < self.snapshot.layers.len()) {
             let node = &self.writer.inventory[node];
@@ -233,7 +233,7 @@ impl DataRootFiller<'_> {
             let is_mounted =
                 layer.is_some_and(|layer| self.writer.is_mounted(&self.writer.inventory[layer].path));
             let digests = record.map_or(&[][..], |record| &record.digests);
-            let image = digests.iter().find_map(|digest| images.get(super::records::hex(digest))).copied();
+            let image = digests.iter().find_map(|digest| images.get(hex(digest))).copied();
             let recorded = record.map(|record| record.state).unwrap_or_default();
             let logs = [directory.join(format!("{id}-json.log")), directory.join("local-logs/container.log")];
             let log = logs.into_iter().find_map(|path| {

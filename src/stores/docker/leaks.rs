@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::fill::DataRootFiller;
 use super::units::{DataRootUnit, DockerOrphan, DockerUnit};
-use crate::model::{Consistency, LeakClass, NodeIx, Verdict};
+use crate::model::{Consistency, LeakClass, NodeIx, NodeKind, Verdict};
 use crate::stores::leaks::{GRACE, Judgement, age};
 
 impl DataRootFiller<'_> {
@@ -170,7 +170,7 @@ impl DataRootFiller<'_> {
         let held = held.chain(containers.flat_map(|container| &container.holds)).chain(&inventory.anchored);
         let reached = self.reach(held.copied());
         for node in self.layers.clone().into_iter().flatten().filter(|node| !reached.contains(node)) {
-            self.writer.inventory[node].kind = crate::model::NodeKind::Unknown;
+            self.writer.inventory[node].kind = NodeKind::Unknown;
             self.writer.inventory.anchored.push(node);
         }
     }

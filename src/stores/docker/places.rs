@@ -25,6 +25,14 @@ pub struct DockerPlaces {
     pub foreign: bool,
 }
 
+/// Returns true if a directory has layers of [`DRIVER`] and their records.
+pub fn is_data_root(root: &Root) -> bool {
+    let places = DockerPlaces { root: root.path().to_path_buf(), ..DockerPlaces::default() };
+    let within = Within::new([root]);
+    let mut both = [places.layer_records(), places.layers()].into_iter();
+    both.all(|path| within.facts(&path).is_ok_and(|facts| facts.kind == FileKind::Directory))
+}
+
 impl DockerPlaces {
     /// Finds the drivers with records in the data root `root`; returns `None` if there are none. A daemon that keeps its
     /// images in containerd has none.

@@ -120,6 +120,18 @@ fn word(within: &Within, path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
+/// Returns the directory of a snapshot of BuildKit by its key.
+fn directory_of(
+    cached: &HashMap<&str, &CacheSnapshot>,
+    by_chain: &HashMap<String, String>,
+    key: &str,
+) -> Option<String> {
+    let snapshot = cached.get(key);
+    let of_image = snapshot.and_then(|snapshot| by_chain.get(snapshot.of_image()?));
+    let of_image = of_image.or_else(|| by_chain.get(hex(key)));
+    of_image.cloned().or_else(|| snapshot?.directory().map(str::to_owned))
+}
+
 impl Snapshot {
     fn read(places: &DockerPlaces, short_names: bool, cache: &ReadCache) -> io::Result<Self> {
         let within = places.within();
@@ -269,31 +281,28 @@ impl Snapshot {
 
     /// Joins the records that name directories of layers. A directory that BuildKit has exported as a layer has
     /// records of both.
-    fn join(&mut self, chains: Vec<(String, ChainRecord)>, cached: &[CacheSnapshot]) {
+    fn join(&mut self, chains: Vec<(String, ChainRecord)>, snapshots: &[CacheSnapshot]) {
+        let cached: &HashMap<&str, &CacheSnapshot> =
+            &snapshots.iter().map(|snapshot| (snapshot.key.as_str(), snapshot)).collect();
         let by_chain: HashMap<String, String> =
             chains.iter().map(|(chain, record)| (chain.clone(), record.cache_id.clone())).collect();
-        let by_key: HashMap<&str, &CacheSnapshot> =
-            cached.iter().map(|snapshot| (snapshot.key.as_str(), snapshot)).collect();
-        let directory_of = |key: &str| -> Option<String> {
-            let of_image = |snapshot: &CacheSnapshot| by_chain.get(snapshot.of_image()?).cloned();
-            let snapshot = by_key.get(key).copied();
-            let directory = snapshot
-                .and_then(|snapshot| of_image(snapshot).or_else(|| snapshot.directory().map(str::to_owned)));
-            directory.or_else(|| by_chain.get(hex(key)).cloned())
-        };
+        let listed: HashSet<&str> =
+            self.entries(&self.places.layers()).iter().filter_map(|entry| entry.name.to_str()).collect();
         let mut layers: BTreeMap<String, DriverLayer> = BTreeMap::new();
-        for snapshot in cached {
-            let parent = snapshot.parent.as_deref().and_then(directory_of);
-            let directory = directory_of(&snapshot.key);
-            self.cached.extend(directory.clone());
-            // While a build runs, a committed snapshot and the one it was committed from both have records.
-            for id in directory.into_iter().chain(snapshot.directory().map(str::to_owned)) {
+        let mut held = HashSet::new();
+        for snapshot in snapshots {
+            let parent = snapshot.parent.as_deref().and_then(|key| directory_of(cached, &by_chain, key));
+            let directory = directory_of(cached, &by_chain, &snapshot.key);
+            // The snapshot of a layer that was pulled, and the key of a committed one, have no directory of their own.
+            let both = directory.into_iter().chain(snapshot.directory().map(str::to_owned));
+            for id in both.filter(|id| listed.contains(id.as_str())) {
                 let layer = DriverLayer { id: id.clone(), parent: parent.clone(), ..DriverLayer::default() };
-                self.cached.insert(id.clone());
+                held.insert(id.clone());
                 let known = layers.entry(id).or_insert(layer);
                 known.parent = known.parent.take().or_else(|| parent.clone());
             }
         }
+        self.cached = held;
         for (chain, record) in chains {
             let layer = DriverLayer {
                 id: record.cache_id.clone(),

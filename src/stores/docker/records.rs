@@ -194,7 +194,7 @@ mod tests {
             assert_eq!(record.top.as_deref(), expected);
             assert!(record.created.is_some());
         }
-        assert!(ImageRecord::parse("a", b"[]".to_vec()).is_err());
+        assert!(ImageRecord::parse("a", b"1".to_vec()).is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Each entry belongs to exactly one unit, so that the bytes of all units add up to the result of `du` for the data root.
 //! The names of entries are compared with the records; paths are never built from records.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::places::{DRIVER, IMAGE};
@@ -11,7 +11,7 @@ use super::read::Snapshot;
 use crate::disk::TreeScope;
 use crate::model::Consistency;
 use crate::stores::unit::{self, UnitKind};
-use crate::sys::quiet::{DirectoryEntry, FileKind};
+use crate::sys::quiet::FileKind;
 
 /// Position of the data root in [`super::places::DockerPlaces::roots`].
 pub(super) const ROOT_AREA: usize = 0;
@@ -135,10 +135,10 @@ impl DataRootSorter<'_> {
 
     fn entries(&self, path: &Path) -> Vec<Named> {
         let absolute = if path.as_os_str().is_empty() { self.root.clone() } else { self.root.join(path) };
-        let named = |entry: &DirectoryEntry| {
-            (entry.name.to_string_lossy().into_owned(), entry.kind, path.join(&entry.name))
-        };
-        self.snapshot.entries(&absolute).iter().map(named).collect()
+        let entries = self.snapshot.entries(&absolute).iter();
+        entries
+            .map(|entry| (entry.name.to_string_lossy().into_owned(), entry.kind, path.join(&entry.name)))
+            .collect()
     }
 
     fn top(&mut self) {
@@ -261,10 +261,10 @@ impl DataRootSorter<'_> {
 
     fn containers(&mut self, top: &Path) {
         let snapshot = self.snapshot;
-        let own: HashMap<&str, ()> = snapshot.own_containers().map(|(id, _)| (id.as_str(), ())).collect();
+        let own: HashSet<&str> = snapshot.own_containers().map(|(id, _)| id.as_str()).collect();
         for (id, kind, path) in self.directory(top) {
             let unit = match kind {
-                FileKind::Directory if own.contains_key(id.as_str()) => DockerUnit::Container,
+                FileKind::Directory if own.contains(id.as_str()) => DockerUnit::Container,
                 // Docker keeps the layers of this container in containerd.
                 FileKind::Directory if snapshot.containers.contains_key(&id) => DockerUnit::Other,
                 FileKind::Directory => DockerUnit::Orphan(DockerOrphan::Container),
