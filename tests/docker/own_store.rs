@@ -203,8 +203,8 @@ fn data_root_is_found_below_sysroot() {
         let scan = json("scan", &flags);
         let stores = list(&scan, "/stores");
         assert_eq!(stores.len(), expected, "{stores:#?}");
-        let own = stores.iter().find(|store| store["kind"] == "docker").unwrap();
-        assert_eq!(text(own, "/origin"), origin);
+        let of_docker = stores.iter().find(|store| store["kind"] == "docker").unwrap();
+        assert_eq!(text(of_docker, "/origin"), origin);
         scan
     };
     let scan = find(1, "Docker's default");
@@ -232,13 +232,13 @@ fn data_root_is_found_below_sysroot() {
     fs::rename(sysroot.join("data/docker/overlay2"), sysroot.join("data/docker/vfs")).unwrap();
     let unknown =
         program::layersweep(["scan", "--format", "json"].iter().chain(&flags)).expect_code(3).json();
-    let own = list(&unknown, "/stores").iter().find(|store| store["kind"] == "docker").unwrap();
-    assert_eq!((text(own, "/driver"), number(own, "/images")), ("vfs", 0));
+    let of_docker = list(&unknown, "/stores").iter().find(|store| store["kind"] == "docker").unwrap();
+    assert_eq!((text(of_docker, "/driver"), number(of_docker, "/images")), ("vfs", 0));
     let warnings = list(&unknown, "/warnings");
     let about: Vec<_> = warnings.iter().filter(|warning| text(warning, "/message").contains("vfs")).collect();
     assert_eq!(about.len(), 1, "{warnings:#?}");
     assert!(
-        list(&unknown, "/leaks").iter().all(|leak| text(leak, "/store") != text(own, "/root")),
+        list(&unknown, "/leaks").iter().all(|leak| text(leak, "/store") != text(of_docker, "/root")),
         "{unknown:#}"
     );
 }

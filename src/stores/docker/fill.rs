@@ -46,6 +46,7 @@ pub(super) fn fill(
     filler.add_build_cache();
     filler.add_volumes();
     filler.note_other_drivers();
+    filler.note_change_of_store();
     filler.add_leaks(units);
     filler.writer.inventory.findings.extend(snapshot.findings.iter().cloned());
     filler.nodes
@@ -301,6 +302,17 @@ impl DataRootFiller<'_> {
         let volumes =
             volumes.into_iter().map(|(name, containers)| Volume { name, containers, kept_by: None });
         self.writer.inventory.volumes.insert(self.writer.store, volumes.collect());
+    }
+
+    /// Reports that Docker may have changed to containerd: its commands then ignore this store.
+    fn note_change_of_store(&mut self) {
+        let snapshot = self.snapshot;
+        let mut records = snapshot.containers.values().flatten();
+        if records.any(|record| !record.driver.is_empty() && record.driver != snapshot.places.driver()) {
+            let message = "Docker has containers outside this store: if it has changed to containerd, its commands \
+                           neither list nor delete what is here (docs/docker.md)";
+            self.writer.inventory.findings.push(Finding::new(&snapshot.places.root, message));
+        }
     }
 
     fn note_other_drivers(&mut self) {

@@ -51,8 +51,8 @@ impl DataRootFiller<'_> {
         } else if self.snapshot.consistency != Consistency::Consistent {
             judged.but(Verdict::Keep, "Docker kept writing while it was read")
         } else if !is_old {
-            let judged = Judgement { class: LeakClass::UnfinishedPull, ..judged };
-            judged.but(Verdict::Keep, "it is less than 24 hours old: a pull or build may be running")
+            let evidence = "no record names it yet, and it is less than 24 hours old: a pull, load or build may be running";
+            Judgement { class: LeakClass::UnfinishedPull, verdict: Verdict::Keep, evidence: evidence.into() }
         } else {
             judged
         }

@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Device, inode number and modification time of a directory or file that changes with the records; the newest
 /// transaction of a database.
-type Stamp = (Option<((u64, u64), Option<Timestamp>)>, Option<u64>);
+type RecordStamp = (Option<((u64, u64), Option<Timestamp>)>, Option<u64>);
 
 /// A reading of Docker's records.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ pub(super) struct Snapshot {
     pub(super) cache_records: usize,
     pub(super) consistency: Consistency,
     pub(super) findings: Vec<Finding>,
-    stamps: Vec<Stamp>,
+    stamps: Vec<RecordStamp>,
 }
 
 /// Reads the records; `short_names` of layers too, which only a measurement needs.
@@ -90,7 +90,7 @@ pub(super) fn moved(snapshot: &Snapshot) -> bool {
     !snapshot.places.foreign && stamps(&snapshot.places) != snapshot.stamps
 }
 
-fn stamps(places: &DockerPlaces) -> Vec<Stamp> {
+fn stamps(places: &DockerPlaces) -> Vec<RecordStamp> {
     let within = places.within();
     let layers = places.layer_records();
     let changing = [

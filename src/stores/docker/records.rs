@@ -135,8 +135,8 @@ pub(super) struct CacheSnapshot {
 impl CacheSnapshot {
     /// Returns the name of its directory. The key of a layer that was pulled is its chain id.
     pub(super) fn directory(&self) -> Option<&str> {
-        let own = Some(self.key.as_str()).filter(|key| !key.contains(':'));
-        self.committed.as_deref().or(own)
+        let by_key = Some(self.key.as_str()).filter(|key| !key.contains(':'));
+        self.committed.as_deref().or(by_key)
     }
 
     /// Returns the chain id of its layer as hex, if it is one of an image.

@@ -89,7 +89,7 @@ struct DataRootSorter<'a> {
 }
 
 /// An entry of a directory: name, kind, and path below the data root.
-type Named = (String, FileKind, PathBuf);
+type NamedEntry = (String, FileKind, PathBuf);
 
 impl DataRootSorter<'_> {
     fn add(&mut self, kind: DockerUnit, id: &str, path: PathBuf, scope: TreeScope) {
@@ -128,12 +128,12 @@ impl DataRootSorter<'_> {
     }
 
     /// Adds a directory without its entries; returns the entries.
-    fn directory(&mut self, path: &Path) -> Vec<Named> {
+    fn directory(&mut self, path: &Path) -> Vec<NamedEntry> {
         self.metadata(path.to_path_buf(), TreeScope::EntryOnly);
         self.entries(path)
     }
 
-    fn entries(&self, path: &Path) -> Vec<Named> {
+    fn entries(&self, path: &Path) -> Vec<NamedEntry> {
         let absolute = if path.as_os_str().is_empty() { self.root.clone() } else { self.root.join(path) };
         let entries = self.snapshot.entries(&absolute).iter();
         entries
@@ -261,10 +261,10 @@ impl DataRootSorter<'_> {
 
     fn containers(&mut self, top: &Path) {
         let snapshot = self.snapshot;
-        let own: HashSet<&str> = snapshot.own_containers().map(|(id, _)| id.as_str()).collect();
+        let containers: HashSet<&str> = snapshot.own_containers().map(|(id, _)| id.as_str()).collect();
         for (id, kind, path) in self.directory(top) {
             let unit = match kind {
-                FileKind::Directory if own.contains(id.as_str()) => DockerUnit::Container,
+                FileKind::Directory if containers.contains(id.as_str()) => DockerUnit::Container,
                 // Docker keeps the layers of this container in containerd.
                 FileKind::Directory if snapshot.containers.contains_key(&id) => DockerUnit::Other,
                 FileKind::Directory => DockerUnit::Orphan(DockerOrphan::Container),
