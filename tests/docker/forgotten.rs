@@ -4,11 +4,13 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use jiff::{SignedDuration, Timestamp};
 use layersweep::disk::Progress;
-use layersweep::model::{LeakClass, Verdict};
+use layersweep::model::{Consistency, LeakClass, Verdict};
 use layersweep::stores::{self, Scan, ScanRequest};
 use layersweep::sys::sysroot::Sysroot;
 
@@ -129,4 +131,34 @@ fn what_only_looks_forgotten_is_not() {
     let by_link = scan(&link);
     assert_eq!(leaks(&by_link), expected);
     assert_eq!(by_link.inventory.stores[0].root, docker.canonicalize().unwrap());
+}
+
+#[test]
+fn daemon_that_writes_proves_nothing() {
+    if !support::require_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let docker = dir.path().join("docker");
+    unpack(&docker);
+    layer(&docker, &"a".repeat(64));
+    let is_done = AtomicBool::new(false);
+    let scanned = thread::scope(|scope| {
+        scope.spawn(|| {
+            let names = docker.join("image/overlay2/repositories.json");
+            let text = fs::read(&names).unwrap();
+            // As Docker replaces it with each tag.
+            while !is_done.load(Ordering::Relaxed) {
+                fs::write(dir.path().join("new"), &text).unwrap();
+                fs::rename(dir.path().join("new"), &names).unwrap();
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let scanned = std::panic::catch_unwind(|| scan(&docker));
+        is_done.store(true, Ordering::Relaxed);
+        scanned.unwrap()
+    });
+    assert_eq!(scanned.inventory.stores[0].consistency, Consistency::WriterActive);
+    assert_eq!(leaks(&scanned), [("a".repeat(64), LeakClass::OrphanDir, Verdict::Keep)]);
+    assert_eq!(scanned.inventory.images.len(), 7, "each file was read whole");
 }
