@@ -137,10 +137,10 @@ const ON_OVERLAY: &str = "a store is on this overlay filesystem: deleting files 
 pub fn read(request: &ScanRequest) -> Result<ReadStores, ScanError> {
     let request = &ScanRequest { sysroot: request.sysroot.at_once(), ..request.clone() };
     let (graphroots, containerds) = rayon::join(|| graphroots::find(request), || containerds::find(request));
-    let containerds = containerds?;
-    // One of them may be in a data root of Docker.
-    let dockers = dockers::find(request, &containerds.roots())?;
-    Ok(graphroots?.with(containerds).with(dockers))
+    let found = graphroots?.with(containerds?);
+    // A root of containerd may be in a data root of Docker.
+    let dockers = dockers::find(request, &found.roots())?;
+    Ok(found.with(dockers))
 }
 
 /// Scans all stores of the request. Files of a store that cannot be read become findings of the inventory.

@@ -134,7 +134,7 @@ fn what_only_looks_forgotten_is_not() {
 }
 
 #[test]
-fn daemon_that_writes_proves_nothing() {
+fn writing_daemon_is_read_whole_or_proves_nothing() {
     if !support::require_root() {
         return;
     }
@@ -158,7 +158,12 @@ fn daemon_that_writes_proves_nothing() {
         is_done.store(true, Ordering::Relaxed);
         scanned.unwrap()
     });
-    assert_eq!(scanned.inventory.stores[0].consistency, Consistency::WriterActive);
-    assert_eq!(leaks(&scanned), [("a".repeat(64), LeakClass::OrphanDir, Verdict::Keep)]);
+    // On a busy machine there may be a quiet moment.
+    let verdict = match scanned.inventory.stores[0].consistency {
+        Consistency::Consistent => Verdict::Report,
+        Consistency::WriterActive => Verdict::Keep,
+        Consistency::Damaged => panic!("{:?}", scanned.inventory.findings),
+    };
+    assert_eq!(leaks(&scanned), [("a".repeat(64), LeakClass::OrphanDir, verdict)]);
     assert_eq!(scanned.inventory.images.len(), 7, "each file was read whole");
 }

@@ -223,7 +223,13 @@ fn data_root_is_found_below_sysroot() {
         std::process::Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(disk.path().join("etc")),
     );
     fs::rename(sysroot.join("etc/containerd/daemon"), containerd.join("daemon")).unwrap();
+    for record in fs::read_dir(sysroot.join("etc/containers")).unwrap().flatten() {
+        fs::rename(record.path(), sysroot.join("data/docker/containers").join(record.file_name())).unwrap();
+    }
     let both = find(2, "data-root in /etc/docker/daemon.json");
+    assert_eq!(list(&both, "/containers").len(), 4, "each container is in one store");
+    assert_eq!(list(&both, "/warnings").len(), 1, "{both:#}");
+    assert!(text(&both, "/warnings/0/message").contains("containers outside this store"), "{both:#}");
     let total: u64 = list(&both, "/stores").iter().map(|store| number(store, "/bytes/total")).sum();
     assert_eq!(total, tree::du(&sysroot.join("data/docker")));
 

@@ -26,16 +26,16 @@ fn identity_of(path: &Path) -> Option<(u64, u64)> {
     Root::open(path).map(|root| root.identity()).ok()
 }
 
-/// Reads the data roots that the request names; if it names no store of any kind, those that are found. `containerds`
-/// are the roots that are read as stores of their own.
+/// Reads the data roots that the request names; if it names no store of any kind, those that are found. `stores`
+/// are the roots of the stores of other kinds that are read.
 ///
 /// # Errors
 /// If a named root is not a data root with Docker's own store, or cannot be read.
-pub(crate) fn find(request: &ScanRequest, containerds: &[PathBuf]) -> Result<ReadStores, ScanError> {
+pub(crate) fn find(request: &ScanRequest, stores: &[PathBuf]) -> Result<ReadStores, ScanError> {
     let mut found = ReadStores::new();
     let is_named = request.names_stores();
     let mut known = Vec::new();
-    let containerds: Vec<_> = containerds.iter().filter_map(|root| identity_of(root)).collect();
+    let identities: Vec<_> = stores.iter().filter_map(|root| identity_of(root)).collect();
     for (path, origin) in roots(request) {
         let places = match request.sysroot.resolve(&path) {
             Ok(root) => DockerPlaces::find(&root, request.sysroot.is_foreign()),
@@ -51,7 +51,7 @@ pub(crate) fn find(request: &ScanRequest, containerds: &[PathBuf]) -> Result<Rea
             }
             known.push(identity);
             let inner = identity_of(&places.containerd());
-            places.is_containerd_read = inner.is_some_and(|inner| containerds.contains(&inner));
+            places.is_containerd_read = inner.is_some_and(|inner| identities.contains(&inner));
             Docker::read(&places, origin, request).map(|store| Some(Some(store)))
         });
         match read {
