@@ -5,6 +5,7 @@
 
 mod border;
 mod containerd;
+mod docker;
 mod edit;
 mod gc;
 mod history;

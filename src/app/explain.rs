@@ -69,12 +69,14 @@ impl Explanation {
     }
 }
 
-/// Volume of podman.
+/// Volume of podman or Docker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "VolumeDoc"))]
 pub struct VolumeExplanation {
-    /// Name for `podman volume`.
+    /// Name for `podman volume` or `docker volume`.
     pub name: String,
+    /// Program that made it: `podman` or `docker`.
+    pub owner: &'static str,
     /// Names of the containers that use it.
     pub containers: Vec<String>,
     /// Command that shows it.
@@ -301,9 +303,11 @@ fn volume(scan: &Scan, path: &Path) -> Option<VolumeExplanation> {
                 || volume_directory(scan, *store, volume).is_some_and(|directory| path.starts_with(directory))
         });
         let Volume { name, containers, .. } = volume?.clone();
-        let podman = owners_store(scan, *store).tool("podman");
-        let command = PrintedCommand::Shows(format!("{podman} volume inspect {}", shell_word(&name)));
-        Some(VolumeExplanation { name, containers, command })
+        let tool = scan.inventory[*store].kind.facts().tool;
+        let owner = tool.unwrap_or("podman");
+        let tool = tool.map_or_else(|| owners_store(scan, *store).tool("podman"), str::to_owned);
+        let command = PrintedCommand::Shows(format!("{tool} volume inspect {}", shell_word(&name)));
+        Some(VolumeExplanation { name, owner, containers, command })
     })
 }
 

@@ -218,6 +218,7 @@ fn other_names<'a>(image: &'a Image, given: &[String]) -> Vec<&'a str> {
 fn untagging(kind: &KindFacts, store: &OwnersStore, id: &ImageId, names: &[String]) -> String {
     let names = names.iter().map(|name| shell_word(name)).collect::<Vec<_>>().join(" ");
     match id.namespace().unwrap_or(CRI_NAMESPACE) {
+        _ if let Some(tool) = kind.tool => format!("`{tool} rmi {names}`"),
         _ if kind.is_of_podman => {
             format!("`{} untag {} {names}`", store.tool("podman"), shell_word(&short_id(id)))
         }
@@ -251,7 +252,10 @@ pub(super) fn hints(plan: &Plan, scan: &Scan) -> Vec<String> {
     let images = inventory
         .images
         .iter()
-        .filter(|image| image.id.namespace().is_some() && unreached.contains(&image.id.as_str()))
+        .filter(|image| {
+            let is_of_tool = inventory[image.store].kind.facts().tool.is_some();
+            (is_of_tool || image.id.namespace().is_some()) && unreached.contains(&image.id.as_str())
+        })
         .map(|image| {
             let kind = inventory[image.store].kind.facts();
             let remover = untagging(kind, &owners_store(scan, image.store), &image.id, &image.names);

@@ -29,7 +29,7 @@ _layersweep_names() {
         [[ $word == = ]] && continue
         if [[ -n $value ]]; then value=; continue; fi
         case $word in
-            --graphroot | --runroot | --containerd-root | --cri-endpoint | --sysroot | --config | --state-dir) value=1 ;;
+            --graphroot | --runroot | --containerd-root | --docker-root | --cri-endpoint | --sysroot | --config | --state-dir) value=1 ;;
             --format | --color | --threads | --io-priority | --min-age | --via | --note) value=1 ;;
             -* | :) ;;
             *) if [[ -z $command ]]; then command=$word; elif [[ -z $action ]]; then action=$word; fi ;;

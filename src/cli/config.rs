@@ -52,9 +52,14 @@ fn overrides(flags: &GlobalFlags, global: &Global) -> Vec<Override> {
     }
     if request.names_stores {
         // A flag that names a store excludes all configured stores and sockets.
-        let origin = if flags.graphroot.is_empty() { "--containerd-root" } else { "--graphroot" };
+        let origin = match (flags.graphroot.is_empty(), flags.containerd_root.is_empty()) {
+            (false, _) => "--graphroot",
+            (true, false) => "--containerd-root",
+            (true, true) => "--docker-root",
+        };
         found.push(overriding("stores.graphroot", paths(&request.graphroots), origin));
         found.push(overriding("stores.containerd_root", paths(&request.containerd_roots), origin));
+        found.push(overriding("stores.docker_root", paths(&request.docker_roots), origin));
         found.push(overriding("stores.runroot", paths(&request.runroots), origin));
         found.push(overriding("stores.cri_endpoint", request.cri_endpoint.clone(), origin));
     } else if let Some(endpoint) = &flags.cri_endpoint {

@@ -109,7 +109,7 @@ fn check(global: &Global, args: &MetricsArgs) -> Result<(), Error> {
     if global.request.names_stores {
         return unused(
             "metrics prints what is recorded and reads no store",
-            "leave out --graphroot and --containerd-root; --state-dir DIR names other records",
+            "leave out --graphroot, --containerd-root and --docker-root; --state-dir DIR names other records",
         );
     }
     if global.format == Format::Json {

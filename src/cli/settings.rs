@@ -74,7 +74,8 @@ fn global(flags: &GlobalFlags, config: &Config) -> Global {
     let is_configured =
         named.as_ref().is_none_or(|dir| std::path::absolute(dir).is_ok_and(|dir| dir == config.state_dir));
     let configured = Some(config.state_dir.clone()).filter(|dir| dir != config::STATE_DIR);
-    let names_stores = !flags.graphroot.is_empty() || !flags.containerd_root.is_empty();
+    let roots = [&flags.graphroot, &flags.containerd_root, &flags.docker_root];
+    let names_stores = roots.iter().any(|roots| !roots.is_empty());
     // A flag that names a store excludes all configured stores and sockets.
     let configured_stores = Some(&config.stores).filter(|_| !names_stores);
     let stores = &config.stores;
@@ -82,6 +83,7 @@ fn global(flags: &GlobalFlags, config: &Config) -> Global {
         graphroots: if names_stores { &flags.graphroot } else { &stores.graphroots }.clone(),
         containerd_roots: if names_stores { &flags.containerd_root } else { &stores.containerd_roots }
             .clone(),
+        docker_roots: if names_stores { &flags.docker_root } else { &stores.docker_roots }.clone(),
         runroots: if flags.runroot.is_empty() {
             configured_stores.map(|stores| stores.runroots.clone()).unwrap_or_default()
         } else {

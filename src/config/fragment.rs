@@ -35,6 +35,7 @@ pub(super) struct StoresTable {
     pub(super) graphroot: Option<Vec<Value<PathBuf>>>,
     pub(super) runroot: Option<Vec<Value<PathBuf>>>,
     pub(super) containerd_root: Option<Vec<Value<PathBuf>>>,
+    pub(super) docker_root: Option<Vec<Value<PathBuf>>>,
     pub(super) cri_endpoint: Set<Endpoint>,
 }
 

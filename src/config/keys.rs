@@ -30,7 +30,7 @@ pub struct Key {
 }
 
 /// All keys, in the order of the documentation.
-pub const KEYS: [Key; 36] = [
+pub const KEYS: [Key; 37] = [
     Key {
         name: "state_dir",
         default: "`\"/var/lib/layersweep\"`",
@@ -60,6 +60,12 @@ pub const KEYS: [Key; 36] = [
         default: "found",
         meaning: "roots of containerd to read, as a list",
         value: |config| paths(&config.stores.containerd_roots),
+    },
+    Key {
+        name: "stores.docker_root",
+        default: "found",
+        meaning: "data roots of Docker whose own store (driver overlay2) is read, as a list",
+        value: |config| paths(&config.stores.docker_roots),
     },
     Key {
         name: "stores.cri_endpoint",

@@ -63,6 +63,7 @@ pub struct Stores {
     /// Runroots of the graphroots, in their order.
     pub runroots: Vec<PathBuf>,
     pub containerd_roots: Vec<PathBuf>,
+    pub docker_roots: Vec<PathBuf>,
     /// The runtime's socket, for example `unix:///run/crio/crio.sock`.
     pub cri_endpoint: Option<String>,
 }
@@ -124,6 +125,7 @@ impl Config {
                 graphroots: paths(sources, |set| set.stores.graphroot.clone()),
                 runroots: paths(sources, |set| set.stores.runroot.clone()),
                 containerd_roots: paths(sources, |set| set.stores.containerd_root.clone()),
+                docker_roots: paths(sources, |set| set.stores.docker_root.clone()),
                 cri_endpoint: sources
                     .last(|set| set.stores.cri_endpoint.clone())
                     .map(|endpoint| endpoint.to_string()),

@@ -177,6 +177,7 @@ fn every_key_changes_the_configuration() {
     assert_eq!(config.stores.graphroots, [PathBuf::from("/data/storage")]);
     assert_eq!(config.stores.runroots, [PathBuf::from("/data/run")]);
     assert_eq!(config.stores.containerd_roots, [PathBuf::from("/data/containerd")]);
+    assert_eq!(config.stores.docker_roots, [PathBuf::from("/data/docker")]);
     assert_eq!(config.stores.cri_endpoint.as_deref(), Some("unix:///run/crio/crio.sock"));
     let policy = crate::policy::containers::ContainerPolicy {
         min_age: SignedDuration::from_hours(1),

@@ -70,7 +70,9 @@ impl<'a> DirectRemover<'a> {
         let closed = if store.kind.facts().is_editable {
             self.editors.store(store).err().map(str::to_owned).or_else(|| self.obstacle.clone())
         } else {
-            Some(format!("it is in a store of {}, which is never edited", store.kind.as_str()))
+            let kind = store.kind;
+            let of_tool = kind.obstacle();
+            of_tool.or_else(|| Some(format!("it is in a store of {}, which is never edited", kind.as_str())))
         };
         closed.map_or(Way::Direct, Way::Closed)
     }

@@ -19,7 +19,7 @@ names! {
         Buildah = "buildah",
         /// containerd: containers of CRI, and of every client except Docker.
         Containerd = "containerd",
-        /// Docker, which keeps its containers in containerd.
+        /// Docker, with the containers of either of its stores.
         Docker = "docker",
         Unknown = "unknown",
     }

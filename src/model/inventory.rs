@@ -171,6 +171,9 @@ impl Inventory {
             let path = user.path.display();
             return Some(format!("another store may use it: {path} could not be read in full"));
         }
+        if let Some(obstacle) = self[image.store].kind.obstacle() {
+            return Some(obstacle);
+        }
         self.out_of_reach.get(&image_ix).cloned().or_else(|| image.id.namespace().map(in_namespace))
     }
 

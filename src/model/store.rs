@@ -14,6 +14,8 @@ names! {
         ContainersStorage = "containers-storage",
         /// containerd's content store and snapshots.
         Containerd = "containerd",
+        /// Docker's own store (graph driver `overlay2`), beside or instead of the store in its containerd.
+        Docker = "docker",
     }
 }
 
@@ -37,6 +39,8 @@ pub struct KindFacts {
     pub keeps_used_images: bool,
     /// The root filesystem of an exited container is not mounted.
     pub unmounts_exited: bool,
+    /// Program of the daemon that alone deletes in such a store, and that does not serve CRI.
+    pub tool: Option<&'static str>,
     /// Section of `docs/recovery.md` about damaged records.
     pub recovery: Option<&'static str>,
 }
@@ -49,6 +53,7 @@ const CONTAINERS_STORAGE: KindFacts = KindFacts {
     is_of_runtime: false,
     keeps_used_images: true,
     unmounts_exited: false,
+    tool: None,
     recovery: None,
 };
 
@@ -60,7 +65,20 @@ const CONTAINERD: KindFacts = KindFacts {
     is_of_runtime: true,
     keeps_used_images: false,
     unmounts_exited: true,
+    tool: None,
     recovery: Some("containerd's records are damaged"),
+};
+
+const DOCKER: KindFacts = KindFacts {
+    flag: "--docker-root",
+    is_per_driver: false,
+    is_editable: false,
+    is_of_podman: false,
+    is_of_runtime: false,
+    keeps_used_images: true,
+    unmounts_exited: true,
+    tool: Some("docker"),
+    recovery: None,
 };
 
 impl StoreKind {
@@ -69,20 +87,36 @@ impl StoreKind {
         match self {
             Self::ContainersStorage => &CONTAINERS_STORAGE,
             Self::Containerd => &CONTAINERD,
+            Self::Docker => &DOCKER,
         }
     }
 
-    /// Returns the name of the runtime of a store of this kind, if that is a runtime of Kubernetes.
+    /// Returns the name of the runtime of a store of this kind.
     #[must_use]
     pub fn runtime(self) -> &'static str {
         match self {
             Self::ContainersStorage => "CRI-O",
             Self::Containerd => "containerd",
+            Self::Docker => "Docker",
         }
+    }
+
+    /// Returns the reason why layersweep deletes no image of such a store, neither itself nor through a runtime: a clause
+    /// without its subject.
+    #[must_use]
+    pub fn obstacle(self) -> Option<String> {
+        let tool = self.facts().tool?;
+        Some(format!("only `{tool} rmi` deletes here"))
     }
 }
 
-/// One store: a graphroot with one driver, or a containerd root.
+/// Returns the tool of the kind of store that documents call `word`: [`KindFacts::tool`].
+#[must_use]
+pub fn tool_of(word: &str) -> Option<&'static str> {
+    StoreKind::ALL.iter().find(|kind| kind.as_str() == word)?.facts().tool
+}
+
+/// One store: a graphroot with one driver, a containerd root, or a data root of Docker.
 #[derive(Clone, Debug)]
 pub struct Store {
     pub kind: StoreKind,
@@ -196,7 +230,9 @@ mod tests {
         fn id(kind: StoreKind, driver: &str) -> StoreId {
             StoreId::new(kind, "/store".into(), driver.into())
         }
-        for (kind, same) in [(StoreKind::ContainersStorage, false), (StoreKind::Containerd, true)] {
+        for (kind, same) in
+            [(StoreKind::ContainersStorage, false), (StoreKind::Containerd, true), (StoreKind::Docker, true)]
+        {
             assert_eq!(id(kind, "overlayfs") == id(kind, "native"), same, "{kind:?}");
         }
     }

@@ -253,7 +253,10 @@ fn name_of(inventory: &Inventory, root: Root) -> String {
 #[must_use]
 pub fn reason(leak: &Leak, stay: &KeepReason, min_age: SignedDuration) -> String {
     match stay {
-        KeepReason::Verdict | KeepReason::ByHand => leak.class.by_hand().to_owned(),
+        KeepReason::Verdict | KeepReason::ByHand => match (leak.class.by_hand(), leak.verdict) {
+            ("", Verdict::Report) => "only you can judge it, as the evidence says".to_owned(),
+            (by_hand, _) => by_hand.to_owned(),
+        },
         KeepReason::NotRequested => format!("--repair {} fixes it", leak.class),
         KeepReason::Young(Some(age)) => {
             format!("too young ({}, minimum {})", span(*age), span(min_age))

@@ -270,6 +270,7 @@ fn in_store(inventory: &Inventory, store: StoreIx, label: String, bytes: u64) ->
         measured_bytes: bytes,
         inodes: 0,
         store: Some(inventory[store].root.to_string_lossy().into_owned()),
+        tool: inventory[store].kind.facts().tool,
     }
 }
 
@@ -404,7 +405,16 @@ mod tests {
 
     fn part(kind: PartKind, label: &str, path: &str, bytes: u64) -> Part {
         let path = Some(path.into());
-        Part { kind, label: label.into(), path, bytes, measured_bytes: bytes, inodes: 0, store: None }
+        Part {
+            kind,
+            label: label.into(),
+            path,
+            bytes,
+            measured_bytes: bytes,
+            inodes: 0,
+            store: None,
+            tool: None,
+        }
     }
 
     #[test]

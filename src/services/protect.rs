@@ -281,7 +281,7 @@ fn readable_additional_stores(sysroot: &Sysroot, user: &UserStores) -> Vec<PathB
 /// Returns the graphroots that the request names; `None` if it names no store or one of them does not exist.
 fn named_graphroots(request: &ScanRequest) -> Option<Vec<PathBuf>> {
     let sysroot = &request.sysroot;
-    if request.graphroots.is_empty() && request.containerd_roots.is_empty() {
+    if !request.names_stores() {
         return None;
     }
     let graphroots = request.graphroots.iter().map(|path| {

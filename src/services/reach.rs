@@ -63,7 +63,10 @@ impl Reach {
         if scanned.scan.sysroot.is_foreign() {
             let closed = of_other_users(&scanned.scan);
             let images = scanned.scan.inventory.images.iter();
-            let out_of_reach = images.map(|image| closed.get(&image.store).cloned());
+            let inventory = &scanned.scan.inventory;
+            let out_of_reach = images.map(|image| {
+                inventory[image.store].kind.obstacle().or_else(|| closed.get(&image.store).cloned())
+            });
             let facts = out_of_reach.map(|out_of_reach| Facts { out_of_reach, ..Facts::default() });
             let facts = ImageFacts::of(facts.collect());
             let closed = closed.into_keys().collect();
@@ -178,11 +181,13 @@ fn of_other_users(scan: &Scan) -> BTreeMap<StoreIx, String> {
     closed.collect()
 }
 
-/// Facts on the disk alone: images in stores that only their users, or podman, can edit are out of reach in any case.
+/// Facts on the disk alone: images in stores that only their users, podman or Docker can edit are out of reach in any
+/// case.
 fn of_users(inventory: &Inventory, editors: &Editors) -> Vec<Facts> {
     let images = inventory.images.iter().map(|image| {
         let store = &inventory[image.store];
-        Facts { out_of_reach: editors.stays_closed(store), ..Facts::default() }
+        let out_of_reach = store.kind.obstacle().or_else(|| editors.stays_closed(store));
+        Facts { out_of_reach, ..Facts::default() }
     });
     images.collect()
 }

@@ -20,6 +20,8 @@ pub struct Request {
     pub runroots: Vec<PathBuf>,
     /// Root directories of containerd, for example `/var/lib/containerd`.
     pub containerd_roots: Vec<PathBuf>,
+    /// Data roots of Docker, for example `/var/lib/docker`.
+    pub docker_roots: Vec<PathBuf>,
     /// The user named these stores for this run: the node may have others.
     pub names_stores: bool,
     /// Socket of the runtime, for example `unix:///run/crio/crio.sock`.
@@ -45,7 +47,8 @@ pub struct Request {
 impl Request {
     /// Returns true if stores are named on the command line or in the configuration.
     pub fn has_stores(&self) -> bool {
-        !self.graphroots.is_empty() || !self.containerd_roots.is_empty()
+        let named = [&self.graphroots, &self.containerd_roots, &self.docker_roots];
+        named.iter().any(|roots| !roots.is_empty())
     }
 
     pub fn root(&self) -> Sysroot {
@@ -72,6 +75,7 @@ impl Request {
             running: self.running(&sysroot),
             graphroots: self.inside(absolute(&self.graphroots)?),
             containerd_roots: self.inside(absolute(&self.containerd_roots)?),
+            docker_roots: self.inside(absolute(&self.docker_roots)?),
             runroots: absolute(&self.runroots)?,
             threads: self.threads.map_or(0, usize::from),
             full: self.full,

@@ -42,8 +42,22 @@ pub(crate) fn check_namespace(request: &Request) -> Result<(), Error> {
     ))
 }
 
+/// Returns a refusal if each store with images belongs to a daemon that alone deletes there: Docker's own store.
+pub(crate) fn only_by_tools(inventory: &Inventory) -> Option<Error> {
+    let mut kinds = inventory.images.iter().map(|image| inventory[image.store].kind).peekable();
+    let first = *kinds.peek()?;
+    let tool = first.facts().tool.filter(|_| kinds.all(|kind| kind == first))?;
+    let message = format!("layersweep deletes nothing in {}'s own store", first.runtime());
+    Some(Error::nothing_deleted(message).hint(format!(
+        "`{tool} rmi NAME` deletes an image, `{tool} rm NAME` a stopped container, `{tool} builder prune` build cache"
+    )))
+}
+
 /// Refuses while an owner is running, or if no store can be edited.
 pub(crate) fn check(owners: &Owners, inventory: &Inventory, editors: &Editors) -> Result<(), Error> {
+    if let Some(refusal) = only_by_tools(inventory) {
+        return Err(refusal);
+    }
     if editors.is_empty() {
         let why = inventory.stores.first().map(|store| {
             let why = editors.store(store).err().unwrap_or_default();

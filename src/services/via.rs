@@ -117,6 +117,9 @@ impl Deleter {
             Err(error) => return Err(error),
         };
         let inventory = &scan.inventory;
+        if let Some(refusal) = store_editing::only_by_tools(inventory) {
+            return Err(refusal);
+        }
         let silent = SilentOwner { owns_daemons: has_cri, crio_roots: crio_roots(request)? };
         let mut owned = stores_of(inventory).filter(|store_ix| silent.owns(inventory, *store_ix));
         let runtime = owned.next().map_or(runtime::ANY, |store_ix| inventory[store_ix].kind.runtime());

@@ -128,7 +128,7 @@ fn directory_of(node: &Node, driver: &str) -> io::Result<PathBuf> {
         return Err(unsupported("its files are in an additional layer store"));
     }
     match driver {
-        "overlay" => Ok(node.path.join("diff")),
+        "overlay" | "overlay2" => Ok(node.path.join("diff")),
         "overlayfs" => Ok(node.path.join("fs")),
         other => Err(unsupported(&format!("layers of {other} are not stacked by overlayfs"))),
     }

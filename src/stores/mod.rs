@@ -5,6 +5,8 @@ pub mod bolt;
 pub mod containerd;
 pub mod containers_storage;
 mod discovery;
+mod docker;
+mod dockerd;
 mod environment;
 mod filesystems;
 pub mod inventory_writer;
@@ -40,7 +42,7 @@ use crate::sys::sysroot::Sysroot;
 
 pub use discovery::found::ReadStores;
 pub use discovery::graphroots::outside;
-use discovery::{containerds, graphroots};
+use discovery::{containerds, dockers, graphroots};
 pub use discovery::{data_dirs, directories, sandbox_images};
 pub use environment::Environment;
 use filesystems::Filesystems;
@@ -92,6 +94,7 @@ pub fn has_image(request: &ScanRequest, scan: &Scan, image: &Image) -> io::Resul
             graphroots::has_image(request, places.ok_or(io::ErrorKind::NotFound)?, &image.id)
         }
         StoreKind::Containerd => containerds::has_image(request, &store.root, image),
+        StoreKind::Docker => dockers::has_image(&store.root, image),
     }
 }
 
@@ -134,7 +137,10 @@ const ON_OVERLAY: &str = "a store is on this overlay filesystem: deleting files 
 pub fn read(request: &ScanRequest) -> Result<ReadStores, ScanError> {
     let request = &ScanRequest { sysroot: request.sysroot.at_once(), ..request.clone() };
     let (graphroots, containerds) = rayon::join(|| graphroots::find(request), || containerds::find(request));
-    Ok(graphroots?.with(containerds?))
+    let found = graphroots?.with(containerds?);
+    // A root of containerd may be in a data root of Docker.
+    let dockers = dockers::find(request, &found.roots())?;
+    Ok(found.with(dockers))
 }
 
 /// Scans all stores of the request. Files of a store that cannot be read become findings of the inventory.

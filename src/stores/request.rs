@@ -20,6 +20,8 @@ pub struct ScanRequest {
     /// Named graphroots. If no store of any kind is named, all stores are found.
     pub graphroots: Vec<PathBuf>,
     pub containerd_roots: Vec<PathBuf>,
+    /// Data roots of Docker.
+    pub docker_roots: Vec<PathBuf>,
     /// Runroots that override the configured ones of the named graphroots, in their order; if no graphroot is named, one
     /// for all stores.
     pub runroots: Vec<PathBuf>,
@@ -87,6 +89,7 @@ impl ScanRequest {
             sysroot,
             graphroots: Vec::new(),
             containerd_roots: Vec::new(),
+            docker_roots: Vec::new(),
             runroots: Vec::new(),
             places: Vec::new(),
             threads: 0,
@@ -119,8 +122,10 @@ impl ScanRequest {
     }
 
     /// Returns true if any store is named, which disables discovery.
-    pub(super) fn names_stores(&self) -> bool {
-        !self.graphroots.is_empty() || !self.containerd_roots.is_empty()
+    #[must_use]
+    pub fn names_stores(&self) -> bool {
+        let named = [&self.graphroots, &self.containerd_roots, &self.docker_roots];
+        named.iter().any(|roots| !roots.is_empty())
     }
 }
 

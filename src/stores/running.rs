@@ -7,7 +7,7 @@ use crate::model::StoreKind;
 /// Facts from running programs: command lines and answers of runtimes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunningPrograms {
-    /// Command lines of containerd, k3s and RKE2, each with program and arguments.
+    /// Command lines of containerd, k3s, RKE2 and dockerd, each with program and arguments.
     pub containerds: Vec<Vec<String>>,
     /// Stores of the runtimes that answer on the sockets of this node.
     pub stores: Vec<RuntimeStore>,

@@ -9,13 +9,14 @@ use layersweep::config::Config;
 use layersweep::sys::sysroot::Sysroot;
 
 /// Keys without a default that could be written down; the file has an example of each.
-const EXAMPLES: [&str; 8] = [
+const EXAMPLES: [&str; 9] = [
     "images.rule",
     "kubelet.container_logs_dir",
     "kubelet.pod_logs_dir",
     "kubelet.root_dir",
     "stores.containerd_root",
     "stores.cri_endpoint",
+    "stores.docker_root",
     "stores.graphroot",
     "stores.runroot",
 ];

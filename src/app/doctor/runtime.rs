@@ -77,7 +77,9 @@ pub(super) fn ask(node: &Node<'_>) -> RuntimeChecks {
 /// has images of Kubernetes.
 fn can_edit(node: &Node<'_>) -> bool {
     let Some(scan) = node.scan() else { return true };
-    let mut images = scan.inventory.images.iter().filter(|image| image.id.namespace().is_none());
+    let mut images = scan.inventory.images.iter().filter(|image| {
+        image.id.namespace().is_none() && scan.inventory[image.store].kind.obstacle().is_none()
+    });
     images.all(|image| scan.inventory[image.store].kind.facts().is_editable)
 }
 

@@ -23,7 +23,10 @@ pub(super) fn stores(node: &Node<'_>) -> Vec<Check> {
         Err(error) => {
             let (object, remedy) = match error {
                 ScanError::NotAStore { path, hint, .. } => (path.display().to_string(), *hint),
-                _ => (String::new(), "name a store with --graphroot DIR or --containerd-root DIR"),
+                _ => (
+                    String::new(),
+                    "name a store with --graphroot DIR, --containerd-root DIR or --docker-root DIR",
+                ),
             };
             return vec![Check::error(object, error.to_string(), remedy)];
         }

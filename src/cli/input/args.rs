@@ -42,6 +42,10 @@ pub struct GlobalFlags {
     #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
     pub containerd_root: Vec<PathBuf>,
 
+    /// Read Docker's own store (driver overlay2) in this data root and no other store; may be repeated
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Stores")]
+    pub docker_root: Vec<PathBuf>,
+
     /// CRI socket of the runtime that deletes images. Without it, nothing is deleted through a runtime from stores
     /// that --graphroot or --containerd-root names
     #[arg(long, global = true, value_name = "URI", help_heading = "Stores")]

@@ -23,7 +23,7 @@ const IN_BACKQUOTES: [&str; 3] = ["`", "`sudo ", "| "];
 const IN_JSON: [&str; 3] = ["\"command\":", "\"deletes\":", "\"shows\":"];
 
 /// Flags that name a store. A command with one of them means that store alone.
-const STORES: [&str; 2] = ["graphroot", "containerd-root"];
+const STORES: [&str; 3] = ["graphroot", "containerd-root", "docker-root"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notation {
@@ -88,6 +88,7 @@ impl StoreFlags {
         flags.extend(global.graphroot.iter().map(|path| StoreFlag::path("graphroot", &of_node(path))));
         let containerd_roots = global.containerd_root.iter();
         flags.extend(containerd_roots.map(|path| StoreFlag::path("containerd-root", &of_node(path))));
+        flags.extend(global.docker_root.iter().map(|path| StoreFlag::path("docker-root", &of_node(path))));
         flags.extend(global.cri_endpoint.iter().map(|uri| StoreFlag::new("cri-endpoint", uri)));
         flags.extend(global.sysroot.iter().map(|path| StoreFlag::path("sysroot", &absolute(path))));
         flags.extend(global.runroot.iter().map(|path| StoreFlag::path("runroot", &of_node(path))));
@@ -137,7 +138,7 @@ impl StoreFlags {
         let stores = self.flags.iter().filter(|flag| STORES.contains(&flag.name));
         let names_ours = stores.into_iter().any(|flag| flag.is_in(command, notation));
         let lacks = self.flags.iter().filter(|flag| match flag.name {
-            "graphroot" | "containerd-root" => !names_store,
+            "graphroot" | "containerd-root" | "docker-root" => !names_store,
             "runroot" if names_store => {
                 !has_flag(&words, "runroot")
                     && self.graphroot_of(flag).is_some_and(|graphroot| graphroot.is_in(command, notation))

@@ -53,7 +53,7 @@ pub enum SummaryKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SummaryStore {
-    /// `containers-storage` or `containerd`.
+    /// `containers-storage`, `containerd` or `docker`.
     pub kind: String,
     /// Path of its root directory.
     pub root: String,

@@ -126,7 +126,7 @@ impl ForecastDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StoreDoc {
-    /// `containers-storage` or `containerd`.
+    /// `containers-storage`, `containerd` or `docker`.
     pub kind: StoreKind,
     /// Root directory: a graphroot, an additional image store, or the root of containerd.
     pub root: String,

@@ -248,9 +248,10 @@ fn label_of_rest(disk: &DiskUsage) -> &'static str {
 fn label_of_large(part: &Part, all: &[Part]) -> String {
     let same = all.iter().filter(|other| other.kind == part.kind).count();
     let path = part.path.as_deref().unwrap_or_default();
+    let tool = part.tool.unwrap_or("podman");
     match part.kind {
-        PartKind::Volumes if same == 1 => "Volumes (podman)".to_owned(),
-        PartKind::Volumes => format!("Volumes (podman), {path}"),
+        PartKind::Volumes if same == 1 => format!("Volumes ({tool})"),
+        PartKind::Volumes => format!("Volumes ({tool}), {path}"),
         PartKind::OtherStore => format!("Another store, {path}"),
         _ => format!("Other files in stores, {path}"),
     }

@@ -75,7 +75,8 @@ pub fn explain(document: &ExplainDoc, screen: &Screen, shows_all: bool) -> Strin
             }
             containers => format!("used by {}", listed(containers)),
         };
-        out.push_str(&format!("  volume  {} (podman): {}\n", safe(&volume.name), safe(&users)));
+        let (name, owner) = (safe(&volume.name), volume.owner);
+        out.push_str(&format!("  volume  {name} ({owner}): {}\n", safe(&users)));
         out.push_str(&format!("  show    {}\n", safe(volume.command.text())));
     }
     out.push_str(&size_line(document));

@@ -240,7 +240,8 @@ fn advice(row: &GrowthRow) -> Option<String> {
         GrowthKind::Leaks => "`layersweep sweep` lists the leaks.".into(),
         GrowthKind::Volume => {
             format!(
-                "`podman volume inspect {}` shows the volume; its containers write to it.",
+                "`{} volume inspect {}` shows the volume; its containers write to it.",
+                row.owner.as_deref().unwrap_or("podman"),
                 shell_word(row.name.as_deref()?)
             )
         }

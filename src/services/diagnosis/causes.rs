@@ -9,8 +9,8 @@ use crate::model::refs::{self, Root, Standing};
 use crate::model::rules::Rule;
 use crate::model::text::display::{self, shell_reference, shell_word, short_id, span};
 use crate::model::{
-    Consistency, Container, ContainerIx, ContainerState, FilesystemIx, ImageIx, Inventory, Leak, LeakClass,
-    LeakIx, NodeKind, PinReason, PrintedCommand, StoreIx, Verdict,
+    Consistency, Container, ContainerIx, ContainerState, FilesystemIx, ImageIx, Leak, LeakClass, LeakIx,
+    NodeKind, PinReason, PrintedCommand, StoreIx, Verdict,
 };
 use crate::policy::leaks::{self, Decision, KeepReason};
 use crate::services::diagnosis::context::Context;
@@ -89,35 +89,41 @@ fn out_of_reach(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
                 format!("{count} out of reach: {obstacle}"),
             )
         })?;
-        Some(if is_podmans(inventory, store) { by_podman(context, store, &images, cause) } else { cause })
+        Some(match pruning_tool(context.scan, store) {
+            Some(tool) => by_tool(context, store, &tool, &images, cause),
+            None => cause,
+        })
     });
     causes.collect()
 }
 
-/// Returns true if podman deletes the images of a store, and layersweep does not: the layers of these drivers are
-/// subvolumes or datasets.
-fn is_podmans(inventory: &Inventory, store: StoreIx) -> bool {
-    inventory.closed_stores.contains(&store)
+/// Returns the tool that deletes the images of a store, if layersweep does not: Docker's in its own store, and podman where
+/// the layers are subvolumes or datasets.
+fn pruning_tool(scan: &Scan, store: StoreIx) -> Option<String> {
+    let inventory = &scan.inventory;
+    let is_podmans = inventory.closed_stores.contains(&store)
         && !inventory.silent_stores.contains(&store)
-        && matches!(inventory[store].driver.as_str(), "btrfs" | "zfs")
+        && matches!(inventory[store].driver.as_str(), "btrfs" | "zfs");
+    let dockers =
+        inventory[store].kind.facts().tool.filter(|_| inventory[store].consistency != Consistency::Damaged);
+    dockers.map(str::to_owned).or_else(|| is_podmans.then(|| owners_store(scan, store).tool("podman")))
 }
 
-/// Adds podman's command to the cause of unused images that only podman can delete. The command deletes those without a
-/// name; among these must be none that a pin or rule keeps, which podman does not know.
-fn by_podman(context: &Context<'_>, store: StoreIx, images: &[ImageIx], cause: Cause) -> Cause {
+/// Adds the tool's command to the cause of unused images that only the tool can delete. The command deletes those without
+/// a name; among these must be none that a pin or rule keeps, which the tool does not know.
+fn by_tool(context: &Context<'_>, store: StoreIx, tool: &str, images: &[ImageIx], cause: Cause) -> Cause {
     let inventory = &context.scan.inventory;
-    let podman = owners_store(context.scan, store).tool("podman");
     let kept = images_of(context, Standing::Pinned);
     let is_safe = kept.iter().all(|ix| inventory[*ix].store != store || !inventory[*ix].names.is_empty());
     let nameless = images.iter().filter(|image| inventory[**image].names.is_empty());
     let roots: Vec<_> = nameless.map(|image| Root::Image(*image)).collect();
     let size = context.frees(cause.filesystem_ix, &roots);
     if !is_safe || size.frees_bytes < LEAST {
-        return Cause { remedy: format!("podman deletes them: `{podman} image rm NAME`"), ..cause };
+        return Cause { remedy: format!("`{tool} image rm NAME` deletes them"), ..cause };
     }
     Cause {
-        remedy: format!("podman deletes those without a name; `{podman} image rm NAME` deletes others"),
-        command: Some(PrintedCommand::Deletes(format!("{podman} image prune"))),
+        remedy: format!("deletes those without a name; `{tool} image rm NAME` deletes others"),
+        command: Some(PrintedCommand::Deletes(format!("{tool} image prune"))),
         group: CauseGroup::CanBeMadeAgain,
         frees_bytes: size.frees_bytes,
         frees_inodes: size.inodes,
@@ -132,6 +138,9 @@ pub fn remedy_out_of_reach(scan: &Scan, image_ix: ImageIx) -> String {
     let store = &inventory[image.store];
     match image.id.namespace() {
         _ if store.consistency == Consistency::Damaged => "see the warnings".into(),
+        _ if let Some(tool) = store.kind.facts().tool => {
+            format!("`{tool} rmi NAME` deletes one, `{tool} image prune` those without a name")
+        }
         Some("moby") => "Docker deletes them; `docker image ls` lists them".into(),
         Some(namespace) => format!("the program that uses the namespace {namespace} deletes them"),
         None if inventory.silent_stores.contains(&image.store) => {
@@ -385,11 +394,12 @@ fn build_caches(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
                 ix,
                 CauseKind::BuildCache,
                 bytes,
-                format!(
-                    "build cache of {} (namespace {} of containerd): {records}",
-                    cache.owner(),
-                    cache.namespace
-                ),
+                if inventory[cache.store].kind.facts().tool.is_some() {
+                    format!("build cache of {}: {records}", cache.owner())
+                } else {
+                    let (owner, namespace) = (cache.owner(), &cache.namespace);
+                    format!("build cache of {owner} (namespace {namespace} of containerd): {records}")
+                },
             )
         });
     }
@@ -520,10 +530,12 @@ fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let volumes = all.filter(|volume| volume.filesystem == ix && volume.bytes >= context.least(ix));
     let causes = volumes.filter_map(|volume| {
         let store = owners_store(context.scan, volume.store);
-        let owner = match (volume.of, &store.user) {
-            (Some(_), _) => "containerd".to_owned(),
-            (None, Some(user)) => format!("podman of {user}"),
-            (None, None) => "podman".to_owned(),
+        let tool = context.scan.inventory[volume.store].kind.facts().tool;
+        let owner = match (volume.of, tool, &store.user) {
+            (Some(_), ..) => "containerd".to_owned(),
+            (None, Some(tool), _) => tool.to_owned(),
+            (None, None, Some(user)) => format!("podman of {user}"),
+            (None, None, None) => "podman".to_owned(),
         };
         let users = match (&volume.containers, volume.of) {
             (_, Some(_)) => "the image declares it".to_owned(),
@@ -532,8 +544,8 @@ fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             (Some(containers), None) => format!("used by {}", display::listed(containers)),
         };
         let text = format!("volume {} ({owner}): {users}", volume.name);
-        let podman = store.tool("podman");
-        let inspect = format!("{podman} volume inspect {}", shell_word(&volume.name));
+        let tool = tool.map_or_else(|| store.tool("podman"), str::to_owned);
+        let inspect = format!("{tool} volume inspect {}", shell_word(&volume.name));
         let cause = Cause {
             title: format!("volume {}", volume.name),
             path: Some(context.inside(&volume.path)),
@@ -559,7 +571,7 @@ fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             }),
             (Some(_), None) => Some(cause),
             (None, None) => {
-                Some(Cause { command: Some(PrintedCommand::Shows(format!("{podman} volume ls"))), ..cause })
+                Some(Cause { command: Some(PrintedCommand::Shows(format!("{tool} volume ls"))), ..cause })
             }
         }
     });

@@ -40,7 +40,7 @@ use crate::policy::thresholds::{Counted, DiskThreshold, ThresholdName};
 pub struct Part {
     /// `images` (in use), `images-pinned`, `images-out-of-reach` (unused, and not deletable here), `images-unused`,
     /// `containers`, `build-cache`, `leaks`, `unknown` (records or a layout could not be read), `metadata`, `store-other`,
-    /// `volumes` (of podman), `logs`, `journal`, `kubelet-volumes`, `var-tmp`, `layersweep`, `core-dumps`, `swap`,
+    /// `volumes` (of podman or Docker), `logs`, `journal`, `kubelet-volumes`, `var-tmp`, `layersweep`, `core-dumps`, `swap`,
     /// `deleted-open`, `other-store` (not read by the scan: of a user, or an old one), `directory` (another top-level
     /// directory of at least 1 %) or `other`.
     pub kind: PartKind,
@@ -57,6 +57,9 @@ pub struct Part {
     pub inodes: u64,
     /// Root of the store; null for a part outside the stores.
     pub store: Option<String>,
+    /// Program that makes the volumes of the store, if that is not podman.
+    #[serde(skip)]
+    pub tool: Option<&'static str>,
 }
 
 /// Kind of a part, in the order in which parts are drawn. Kinds of the stores come first.

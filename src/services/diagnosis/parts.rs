@@ -63,6 +63,7 @@ pub fn large(scan: &Scan, other_users: &OtherUsers, ix: FilesystemIx) -> Vec<Par
             label: kind_of_large(directory).to_owned(),
             path: Some(scan.sysroot.shown(&directory.path)),
             store: Some(root.to_string_lossy().into_owned()),
+            tool: scan.inventory[directory.store].kind.facts().tool,
             inodes: directory.inodes,
             ..Part::new(part_kind(directory), directory.bytes)
         }
@@ -156,7 +157,7 @@ impl Part {
 
     pub(super) fn new(kind: PartKind, bytes: u64) -> Self {
         let label = kind.words()[1].to_owned();
-        Self { kind, label, path: None, bytes, measured_bytes: bytes, inodes: 0, store: None }
+        Self { kind, label, path: None, bytes, measured_bytes: bytes, inodes: 0, store: None, tool: None }
     }
 }
 

@@ -10,102 +10,12 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
-use serde::Deserialize;
-
 use super::gc;
 use super::metadata::{LeaseRecord, Metadata, Namespace, SnapshotRecord};
-use crate::model::{ContainerState, Finding};
+use crate::model::Finding;
+use crate::stores::dockerd::{self, DockerRecord, OWN_CONTAINERD};
 use crate::sys::quiet::{self, FileKind, Within};
 use crate::sys::sysroot::Sysroot;
-
-const DAEMON_JSON: &str = "/etc/docker/daemon.json";
-/// Data root if the configuration does not name another.
-const DATA_ROOT: &str = "/var/lib/docker";
-/// Root of the containerd that Docker starts, below the data root.
-const OWN_CONTAINERD: &str = "containerd/daemon";
-/// Maximum size of a JSON file that is read; Docker's have a few KiB.
-const JSON_BYTES: u64 = 1 << 20;
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DockerRecord {
-    pub name: Option<String>,
-    /// Digests of its image: the manifest or index that was named, then the platform's manifest.
-    pub digests: Vec<String>,
-    /// Name of its image when the container was created.
-    pub image_name: Option<String>,
-    pub state: ContainerState,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct ContainerConfig {
-    name: String,
-    image: String,
-    image_manifest: Option<ManifestDescriptor>,
-    config: ImageConfig,
-    state: RunState,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ManifestDescriptor {
-    digest: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct ImageConfig {
-    image: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct RunState {
-    running: bool,
-    paused: bool,
-    restarting: bool,
-    started_at: String,
-    finished_at: String,
-}
-
-impl RunState {
-    fn state(&self) -> ContainerState {
-        if self.running || self.paused || self.restarting {
-            ContainerState::Running
-        } else if happened(&self.finished_at) || happened(&self.started_at) {
-            ContainerState::Exited
-        } else {
-            ContainerState::Created
-        }
-    }
-}
-
-/// Returns true if a time is not Go's zero time, which is in the year 1.
-fn happened(time: &str) -> bool {
-    time.parse::<Timestamp>().is_ok_and(|time| time.as_second() > 0)
-}
-
-fn non_empty(text: String) -> Option<String> {
-    Some(text).filter(|text| !text.is_empty())
-}
-
-impl DockerRecord {
-    /// Parses `config.v2.json`.
-    ///
-    /// # Errors
-    /// If it is not JSON of this structure.
-    pub fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
-        let config: ContainerConfig = serde_json::from_slice(bytes)?;
-        let manifest = config.image_manifest.and_then(|manifest| non_empty(manifest.digest));
-        Ok(Self {
-            name: non_empty(config.name.trim_start_matches('/').to_owned()),
-            digests: non_empty(config.image).into_iter().chain(manifest).collect(),
-            image_name: non_empty(config.config.image),
-            state: config.state.state(),
-        })
-    }
-}
 
 /// A lease that represents a container of Docker.
 #[derive(Clone, Copy, Debug)]
@@ -146,8 +56,8 @@ pub fn data_root(sysroot: &Sysroot, root: &Path) -> Option<PathBuf> {
     {
         return Some(around.to_path_buf());
     }
-    let named = configured_data_root(sysroot);
-    let configured = sysroot.resolve(named.as_deref().unwrap_or(Path::new(DATA_ROOT))).ok();
+    let named = dockerd::configured_data_root(sysroot);
+    let configured = sysroot.resolve(named.as_deref().unwrap_or(Path::new(dockerd::DATA_ROOT))).ok();
     configured.filter(|path| has_containers(path))
 }
 
@@ -155,17 +65,10 @@ fn has_containers(data_root: &Path) -> bool {
     quiet::facts(&data_root.join("containers")).is_ok_and(|facts| facts.kind == FileKind::Directory)
 }
 
-fn configured_data_root(sysroot: &Sysroot) -> Option<PathBuf> {
-    let json = sysroot.read_bytes(Path::new(DAEMON_JSON), JSON_BYTES).unwrap_or_default();
-    let json = serde_json::from_slice::<serde_json::Value>(&json).unwrap_or_default();
-    let named = Path::new(json.get("data-root")?.as_str()?);
-    named.is_absolute().then(|| named.to_path_buf())
-}
-
 /// Returns the root of the containerd that Docker starts in its configured data root, and the source of the path.
 pub(super) fn configured_root(sysroot: &Sysroot) -> Option<(PathBuf, String)> {
-    let root = configured_data_root(sysroot)?.join(OWN_CONTAINERD);
-    Some((root, format!("data-root in {DAEMON_JSON}")))
+    let root = dockerd::configured_data_root(sysroot)?.join(OWN_CONTAINERD);
+    Some((root, format!("data-root in {}", dockerd::DAEMON_JSON)))
 }
 
 /// Reads the records of all containers of Docker in `metadata`, by id. Returns findings for those that cannot be
@@ -175,16 +78,13 @@ pub(super) fn read(data_root: &Path, metadata: &Metadata) -> (HashMap<String, Do
     let (mut records, mut findings) = (HashMap::new(), Vec::new());
     for container in metadata.namespaces.iter().flat_map(containers) {
         let id = &container.lease.id;
-        // Only a valid id becomes a path.
-        if id.len() != 64 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        if !dockerd::is_id(id) {
             continue;
         }
-        let path = data_root.join("containers").join(id).join("config.v2.json");
-        let parsed = within.read(&path, JSON_BYTES).and_then(|bytes| Ok(DockerRecord::parse(&bytes)?));
-        match parsed {
+        match DockerRecord::read(&within, data_root, id) {
             Ok(record) => drop(records.insert(id.clone(), record)),
             Err(error) if quiet::is_absent(&error) => {}
-            Err(error) => findings.push(unread(path, &error)),
+            Err(error) => findings.push(unread(dockerd::record_path(data_root, id), &error)),
         }
     }
     (records, findings)
@@ -200,33 +100,6 @@ fn unread(path: PathBuf, error: &io::Error) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn state_of_docker_is_state_of_container() {
-        const NEVER: &str = "0001-01-01T00:00:00Z";
-        const ONCE: &str = "2026-11-26T10:21:38.673325873Z";
-        for (running, restarting, started, finished, expected) in [
-            (false, false, NEVER, NEVER, ContainerState::Created),
-            (true, false, ONCE, NEVER, ContainerState::Running),
-            (false, true, ONCE, ONCE, ContainerState::Running),
-            (false, false, ONCE, ONCE, ContainerState::Exited),
-            (false, false, ONCE, NEVER, ContainerState::Exited),
-            (false, false, "", "", ContainerState::Created),
-        ] {
-            let json = serde_json::json!({
-                "Name": "/web", "Image": "sha256:1", "Config": { "Image": "web:1" }, "Unknown": [1],
-                "State": { "Running": running, "Restarting": restarting, "StartedAt": started, "FinishedAt": finished },
-            });
-            let record = DockerRecord::parse(json.to_string().as_bytes()).expect("a record");
-            assert_eq!(record.state, expected, "{json}");
-            assert_eq!((record.name.as_deref(), record.digests), (Some("web"), vec!["sha256:1".to_owned()]));
-        }
-        assert_eq!(
-            DockerRecord::parse(b"{}").ok(),
-            Some(DockerRecord { state: ContainerState::Created, ..DockerRecord::default() })
-        );
-        assert!(DockerRecord::parse(b"[1]").is_err() && DockerRecord::parse(b"").is_err());
-    }
 
     #[test]
     fn only_lease_with_own_snapshot_is_a_container() {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::docker::DockerRecord;
 use super::metadata::Metadata;
 use super::metadata::snapshotter::{BackendSnapshot, SnapshotKind};
 use super::places::{CONTENT, ContainerdPlaces, PLAIN};
 use crate::model::{Consistency, ContainerState, Finding};
+use crate::stores::dockerd::DockerRecord;
 use crate::stores::oci::Document;
 use crate::stores::unit::DirectoryListing;
 use crate::sys::quiet::{DirectoryEntry, Within};

@@ -48,6 +48,10 @@ impl ReadStores {
         self.editable.push(editable);
     }
 
+    pub(in crate::stores) fn roots(&self) -> Vec<PathBuf> {
+        self.readings.iter().flat_map(|reading| reading.roots().into_iter().take(1)).collect()
+    }
+
     pub(in crate::stores) fn with(mut self, other: Self) -> Self {
         self.readings.extend(other.readings);
         self.editable.extend(other.editable);

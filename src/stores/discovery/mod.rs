@@ -1,6 +1,7 @@
 //! Facts from the configuration alone, without reading a store: the places that a scan reads, and the sandbox images.
 
 pub(crate) mod containerds;
+pub(crate) mod dockers;
 pub(in crate::stores) mod found;
 pub(crate) mod graphroots;
 
@@ -101,6 +102,7 @@ pub fn directories(request: &ScanRequest) -> Vec<PathBuf> {
         found.extend(root.snapshotters.into_iter().chain(root.proxies).map(|(_, directory)| directory));
         found.extend(root.layer_caches);
     }
+    found.extend(dockers::roots(request).into_iter().map(|(root, _)| root));
     found.retain(|path| path.is_absolute());
     found.sort();
     found.dedup();

@@ -10,6 +10,7 @@ use crate::model::{Filesystem, NodeKind, StoreKind};
 use crate::stores::Scan;
 use crate::stores::containerd::places::is_root;
 use crate::stores::containers_storage::places::drivers_in;
+use crate::stores::docker::places::is_data_root;
 use crate::sys::allowance::{self, Allowance};
 use crate::sys::quiet::Within;
 use crate::sys::root::Root;
@@ -56,7 +57,9 @@ fn store_kind(directory: &Root) -> Option<StoreKind> {
     if drivers_in(directory, &allowance).is_ok_and(|drivers| !drivers.is_empty()) {
         return Some(StoreKind::ContainersStorage);
     }
-    is_root(directory).unwrap_or(false).then_some(StoreKind::Containerd)
+    let is_containerds = is_root(directory).unwrap_or(false);
+    let is_dockers = !is_containerds && is_data_root(directory);
+    is_containerds.then_some(StoreKind::Containerd).or_else(|| is_dockers.then_some(StoreKind::Docker))
 }
 
 /// Returns the volumes of podman, and those that CRI makes for the volumes that an image declares. Only those of

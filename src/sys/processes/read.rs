@@ -2,7 +2,7 @@
 //!
 //! Links are read but never followed, since the root directory of a process may be on a filesystem that does not
 //! answer. Nothing is read from the memory of a process (which may contain a page of `cmdline` or `environ` that
-//! never answers), except for the arguments of root's kubelets and containerds. To distinguish two mounts at the
+//! never answers), except for the arguments of root's kubelets, containerds and dockerds. To distinguish two mounts at the
 //! same path, the link is opened with `O_PATH` and its mount number is read from this process's `fdinfo`.
 //!
 //! Even reading a link may never return. Since version 6.18 the kernel waits there for a process that is in
@@ -48,7 +48,7 @@ const INIT: u32 = 1;
 pub(crate) const KUBELETS: [&str; 6] = ["kubelet", "hyperkube", "k3s", "rke2", "k0s", "kubelite"];
 
 /// Programs that are a containerd, or start one. k3s calls its processes `k3s-server` and `k3s-agent`.
-const CONTAINERDS: [&str; 5] = ["containerd", "k3s", "rke2", "k3s-server", "k3s-agent"];
+const CONTAINERDS: [&str; 6] = ["containerd", "k3s", "rke2", "k3s-server", "k3s-agent", "dockerd"];
 
 /// Maximum size of the arguments of a process. In Linux, `MAX_ARG_STRLEN` limits a single argument.
 const MAX_ARGUMENTS: u64 = 128 << 10;

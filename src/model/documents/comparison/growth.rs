@@ -17,6 +17,7 @@ use crate::model::documents::scan_summary::{
     split_names,
 };
 use crate::model::refs::GroupBy;
+use crate::model::store::tool_of;
 use crate::model::text::display::short_reference;
 use crate::model::text::names::names;
 use crate::model::text::reference::{registry, repository};
@@ -81,7 +82,7 @@ pub struct GrowthRow {
     /// images that several groups use, and `unused` for those that no container uses, by namespace and owner;
     /// `unknown` for what only a scan of an earlier version contains, which has no groups; `build_cache`,
     /// `leaks`, `metadata` and `store_other` in the stores; `rest` for records of images and for files that
-    /// several layers share. By container also `volume` (podman's, in the store) and, outside the stores,
+    /// several layers share. By container also `volume` (of podman or Docker, in the store) and, outside the stores,
     /// `pod_log`, `pod_volume` and `path`: the largest directories and files, each without those that have rows of
     /// their own; `not_in_store` is the rest outside the stores. `saved` is what the stores use less than their rows say,
     /// because files share extents or are compressed: its bytes are below 0, and fall when files are deduplicated.
@@ -95,7 +96,8 @@ pub struct GrowthRow {
     pub path: Option<String>,
     /// Name of a container's image; null for other kinds.
     pub image: Option<String>,
-    /// Program that made a container, for example `podman` or `buildah`; null for other kinds, and if it is unknown.
+    /// Program that made a container, for example `podman` or `buildah`, or a volume of Docker; null for other kinds, and if
+    /// it is unknown.
     pub owner: Option<String>,
     /// Bytes in the first scan. Like `after_bytes`, below 0 only in the rows `saved`, `not_in_store` and `rest`, if
     /// files share extents or inodes, or if a store is on several filesystems.
@@ -142,6 +144,7 @@ impl ScanComparison {
         let mounts: BTreeSet<&str> = used.iter().flat_map(|used| used.keys().copied()).collect();
         let mut rows: BTreeMap<(&str, RowKey), [i64; 2]> = BTreeMap::new();
         let mut paths: HashMap<(&str, RowKey), &str> = HashMap::new();
+        let mut tools: HashMap<(&str, RowKey), &str> = HashMap::new();
         for (position, scan) in scans.iter().enumerate() {
             let own_mounts = used[position].keys().copied().collect();
             let mut add = |mount, key, bytes: i64| {
@@ -169,6 +172,8 @@ impl ScanComparison {
                 let Some(mount) = mount else { continue };
                 if let Some(row) = division.of_path(summaries[1 - position], mount, entry_key, entry) {
                     paths.insert((mount, row.clone()), &entry_key.id);
+                    let tool = tool_of(&entry_key.place.kind).map(|tool| ((mount, row.clone()), tool));
+                    tools.extend(tool);
                     add(mount, row, bytes);
                     add(mount, key(whole, ""), -bytes);
                 } else if entry_key.kind == SummaryKind::Share {
@@ -201,7 +206,9 @@ impl ScanComparison {
                     namespace: namespace.clone(),
                     path: path.map(str::to_owned),
                     image: container.and_then(|(_, image)| image.map(str::to_owned)),
-                    owner: container.map(|(user, _)| user.owner.clone()),
+                    owner: container
+                        .map(|(user, _)| user.owner.clone())
+                        .or_else(|| tools.get(row).map(|tool| (*tool).to_owned())),
                     before_bytes: *before,
                     after_bytes: *after,
                     change_bytes,

@@ -23,6 +23,7 @@ fn filesystem(parts: &[u64], capacity: u64) -> ReportFilesystemDoc {
         measured_bytes: *bytes,
         inodes: 0,
         store: None,
+        tool: None,
     });
     fn mark(name: ThresholdName, percent: f64, source: Source) -> DiskThreshold {
         DiskThreshold { name, percent, source, of: Counted::Bytes }

@@ -6,8 +6,9 @@ use super::images::{ImageGroup, ImageGroups};
 use super::{Filler, qualified};
 use crate::model::{BuildCache, Container, ContainerState, ImageIx, NodeIx, Owner, Use};
 use crate::stores::containerd::build_cache;
-use crate::stores::containerd::docker::{self, DockerLease, DockerRecord};
+use crate::stores::containerd::docker::{self, DockerLease};
 use crate::stores::containerd::metadata::Namespace;
+use crate::stores::dockerd::DockerRecord;
 
 impl<'a> Filler<'a> {
     /// Adds the containers without a record in containerd, and completes the others.

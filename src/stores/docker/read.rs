@@ -1,0 +1,403 @@
+//! Reads Docker's records without a lock: first the directories of layers, then the records that name them, so that a
+//! directory without a record was not just getting one. The reading is repeated until no other process wrote
+//! meanwhile.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use jiff::Timestamp;
+
+use super::places::{DRIVER, DockerPlaces, IMAGE};
+use super::records::{self, CacheSnapshot, ChainRecord, DriverLayer, ImageRecord, MountRecord, hex};
+use crate::model::{Consistency, Finding};
+use crate::stores::bolt::{self, BoltDatabase, BoltError};
+use crate::stores::dockerd::{self, DockerRecord};
+use crate::stores::read_cache::ReadCache;
+use crate::stores::unit::DirectoryListing;
+use crate::sys::quiet::{self, DirectoryEntry, FileKind, Within};
+
+/// Maximum size of a file in `layerdb`: an id, a digest or a number.
+const WORD_BYTES: u64 = 4 << 10;
+/// Maximum size of the configuration of an image, and of `repositories.json`.
+const IMAGE_BYTES: u64 = 8 << 20;
+/// Maximum time for attempts to read without a write by another process meanwhile.
+const QUIET: Duration = Duration::from_millis(800);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Device, inode number and modification time of a directory or file that changes with the records; the newest
+/// transaction of a database.
+type RecordStamp = (Option<((u64, u64), Option<Timestamp>)>, Option<u64>);
+
+/// A reading of Docker's records.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    pub(super) places: DockerPlaces,
+    pub(super) within: Within,
+    /// Entries of the listed directories.
+    pub(super) listing: DirectoryListing,
+    /// Directories of layers that a record names.
+    pub(super) layers: Vec<DriverLayer>,
+    /// Positions in `layers`, by the name of the directory.
+    pub(super) by_id: HashMap<String, usize>,
+    /// Names of directories by the chain id of the layer, as hex.
+    pub(super) by_chain: HashMap<String, String>,
+    /// Positions in `layers`, by the layer's short name in `overlay2/l`.
+    pub(super) by_link: HashMap<String, usize>,
+    /// Layers of containers, by the id of the container.
+    pub(super) mounts: BTreeMap<String, MountRecord>,
+    pub(super) images: Vec<ImageRecord>,
+    /// Containers by id; `None` if the record cannot be read.
+    pub(super) containers: BTreeMap<String, Option<DockerRecord>>,
+    /// Directories that BuildKit's cache holds.
+    pub(super) cached: HashSet<String>,
+    /// Number of records of BuildKit's cache.
+    pub(super) cache_records: usize,
+    pub(super) consistency: Consistency,
+    pub(super) findings: Vec<Finding>,
+    stamps: Vec<RecordStamp>,
+}
+
+/// Reads the records; `short_names` of layers too, which only a measurement needs.
+///
+/// # Errors
+/// If the data root cannot be listed.
+pub(super) fn read(places: &DockerPlaces, short_names: bool, cache: &ReadCache) -> io::Result<Snapshot> {
+    let started = Instant::now();
+    loop {
+        let before = stamps(places);
+        let mut snapshot = Snapshot::read(places, short_names, cache)?;
+        let is_still = places.foreign || stamps(places) == before;
+        snapshot.stamps = before;
+        if is_still {
+            return Ok(snapshot);
+        }
+        if started.elapsed() >= QUIET {
+            snapshot.consistency = snapshot.consistency.max(Consistency::WriterActive);
+            let message =
+                "Docker kept writing; each file was read consistently, but nothing is reported as missing";
+            snapshot.findings.push(Finding::new(&places.root, message));
+            return Ok(snapshot);
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Returns true if Docker has written since `snapshot`.
+pub(super) fn moved(snapshot: &Snapshot) -> bool {
+    !snapshot.places.foreign && stamps(&snapshot.places) != snapshot.stamps
+}
+
+fn stamps(places: &DockerPlaces) -> Vec<RecordStamp> {
+    let within = places.within();
+    let layers = places.layer_records();
+    let changing = [
+        places.layers(),
+        layers.join("sha256"),
+        layers.join("mounts"),
+        places.image_records().join("content/sha256"),
+        places.repositories(),
+        places.root.join("containers"),
+    ];
+    let mut stamps: Vec<_> = changing
+        .iter()
+        .map(|path| (within.facts(path).ok().map(|facts| (facts.identity(), facts.modified)), None))
+        .collect();
+    let database = within.open_file(&snapshots_db(places)).ok();
+    stamps.push((None, database.and_then(|file| bolt::newest_txid(&file).ok())));
+    stamps
+}
+
+fn snapshots_db(places: &DockerPlaces) -> PathBuf {
+    places.root.join("buildkit/snapshots.db")
+}
+
+/// Returns a word of a record, without the end of its line.
+fn word(within: &Within, path: &Path) -> io::Result<String> {
+    let bytes = within.read(path, WORD_BYTES)?;
+    Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+}
+
+/// Returns the directory of a snapshot of BuildKit by its key.
+fn directory_of(
+    cached: &HashMap<&str, &CacheSnapshot>,
+    by_chain: &HashMap<String, String>,
+    key: &str,
+) -> Option<String> {
+    let snapshot = cached.get(key);
+    let of_image = snapshot.and_then(|snapshot| by_chain.get(snapshot.of_image()?));
+    let of_image = of_image.or_else(|| by_chain.get(hex(key)));
+    of_image.cloned().or_else(|| snapshot?.directory().map(str::to_owned))
+}
+
+impl Snapshot {
+    fn read(places: &DockerPlaces, short_names: bool, cache: &ReadCache) -> io::Result<Self> {
+        let within = places.within();
+        let root = within.list(&places.root)?;
+        let mut snapshot = Self {
+            places: places.clone(),
+            within,
+            listing: DirectoryListing::new(),
+            layers: Vec::new(),
+            by_id: HashMap::new(),
+            by_chain: HashMap::new(),
+            by_link: HashMap::new(),
+            mounts: BTreeMap::new(),
+            images: Vec::new(),
+            containers: BTreeMap::new(),
+            cached: HashSet::new(),
+            cache_records: 0,
+            consistency: Consistency::Consistent,
+            findings: Vec::new(),
+            stamps: Vec::new(),
+        };
+        snapshot.listing.insert(places.root.clone(), root);
+        snapshot.directory(&places.layers());
+        snapshot.directory(&places.layers().join("l"));
+        let chains = snapshot.chains();
+        snapshot.mounts();
+        let cached = snapshot.cache(cache);
+        snapshot.join(chains, &cached);
+        snapshot.images();
+        snapshot.containers();
+        if short_names {
+            snapshot.short_names();
+        }
+        for below in ["", "volumes", "tmp", "buildkit", "containerd", IMAGE, "image/overlay2"] {
+            snapshot.directory(&places.root.join(below));
+        }
+        snapshot.directory(&places.layer_records());
+        snapshot.directory(&places.layer_records().join("tmp"));
+        snapshot.directory(&places.image_records());
+        snapshot.directory(&places.image_records().join("content"));
+        snapshot.directory(&places.image_records().join("metadata"));
+        snapshot.directory(&places.image_records().join("metadata/sha256"));
+        Ok(snapshot)
+    }
+
+    /// Returns the entries of a directory; empty if it was not listed.
+    pub(super) fn entries(&self, directory: &Path) -> &[DirectoryEntry] {
+        self.listing.get(directory).map_or(&[], Vec::as_slice)
+    }
+
+    /// Lists a directory; a missing one is empty.
+    fn directory(&mut self, path: &Path) -> Vec<DirectoryEntry> {
+        let entries = match self.within.list(path) {
+            Ok(entries) => entries,
+            Err(error) if quiet::is_absent(&error) && !quiet::is_symlink(&error) => return Vec::new(),
+            Err(error) => {
+                self.lost(path, &format!("listing it: {error}; its contents are not counted"));
+                return Vec::new();
+            }
+        };
+        self.listing.insert(path.to_path_buf(), entries.clone());
+        entries
+    }
+
+    /// Lists the directories in a directory.
+    fn subdirectories(&mut self, path: &Path) -> Vec<String> {
+        let entries = self.directory(path).into_iter().filter(|entry| entry.kind == FileKind::Directory);
+        entries.filter_map(|entry| entry.name.into_string().ok()).collect()
+    }
+
+    /// Reports a record that cannot be read: what it names is unknown.
+    fn lost(&mut self, path: &Path, message: &str) {
+        self.findings.push(Finding::incomplete(path, message));
+        self.consistency = Consistency::Damaged;
+    }
+
+    /// Returns a word of a record; `None` if the file does not exist.
+    fn word(&mut self, path: &Path) -> Option<String> {
+        match quiet::if_present(word(&self.within, path)) {
+            Ok(word) => word,
+            Err(error) => {
+                self.lost(
+                    path,
+                    &format!("reading Docker's record: {error}; the layer that it names is unknown"),
+                );
+                None
+            }
+        }
+    }
+
+    /// Reads the records of the layers of images, by chain id as hex. The name of a record whose deletion was
+    /// interrupted ends with `-removing`; Docker finishes it at its next start.
+    fn chains(&mut self) -> Vec<(String, ChainRecord)> {
+        let directory = self.places.layer_records().join("sha256");
+        let mut chains = Vec::new();
+        for name in self.subdirectories(&directory) {
+            let record = directory.join(&name);
+            // Without a name of its directory, nothing but the record is there.
+            let Some(cache_id) = self.word(&record.join("cache-id")) else { continue };
+            let chain = ChainRecord {
+                cache_id,
+                parent: self.word(&record.join("parent")).map(|parent| hex(&parent).to_owned()),
+                diff_id: self.word(&record.join("diff")),
+                size: self.word(&record.join("size")).and_then(|size| size.parse().ok()),
+            };
+            chains.push((name, chain));
+        }
+        chains
+    }
+
+    fn mounts(&mut self) {
+        let directory = self.places.layer_records().join("mounts");
+        for id in self.subdirectories(&directory) {
+            let record = directory.join(&id);
+            let Some(mount_id) = self.word(&record.join("mount-id")) else { continue };
+            let init_id = self.word(&record.join("init-id")).filter(|init| !init.is_empty());
+            let parent = self.word(&record.join("parent")).map(|parent| hex(&parent).to_owned());
+            self.mounts.insert(id, MountRecord { mount_id, init_id, parent });
+        }
+    }
+
+    fn database(&self, path: &Path, cache: &ReadCache) -> Result<Option<Arc<BoltDatabase>>, BoltError> {
+        let file = quiet::if_present(self.within.open_file(path))?;
+        file.map(|file| cache.database(path, &file)).transpose()
+    }
+
+    /// Reads the snapshots of BuildKit.
+    fn cache(&mut self, cache: &ReadCache) -> Vec<CacheSnapshot> {
+        let path = snapshots_db(&self.places);
+        let snapshots = match self.database(&path, cache) {
+            Ok(database) => database.map(|database| records::snapshots(&database)).unwrap_or_default(),
+            Err(error) => {
+                self.lost(
+                    &path,
+                    &format!("reading BuildKit's records: {error}; the directories of its cache are unknown"),
+                );
+                Vec::new()
+            }
+        };
+        let path = self.places.root.join("buildkit/metadata_v2.db");
+        self.cache_records = match self.database(&path, cache) {
+            Ok(Some(database)) => records::cache_records(&database),
+            _ => snapshots.len(),
+        };
+        snapshots
+    }
+
+    /// Joins the records that name directories of layers. A directory that BuildKit has exported as a layer has
+    /// records of both.
+    fn join(&mut self, chains: Vec<(String, ChainRecord)>, snapshots: &[CacheSnapshot]) {
+        let cached: &HashMap<&str, &CacheSnapshot> =
+            &snapshots.iter().map(|snapshot| (snapshot.key.as_str(), snapshot)).collect();
+        let by_chain: HashMap<String, String> =
+            chains.iter().map(|(chain, record)| (chain.clone(), record.cache_id.clone())).collect();
+        let listed: HashSet<&str> =
+            self.entries(&self.places.layers()).iter().filter_map(|entry| entry.name.to_str()).collect();
+        let mut layers: BTreeMap<String, DriverLayer> = BTreeMap::new();
+        let mut held = HashSet::new();
+        for snapshot in snapshots {
+            let parent = snapshot.parent.as_deref().and_then(|key| directory_of(cached, &by_chain, key));
+            let directory = directory_of(cached, &by_chain, &snapshot.key);
+            // The snapshot of a layer that was pulled, and the key of a committed one, have no directory of their own.
+            let both = directory.into_iter().chain(snapshot.directory().map(str::to_owned));
+            for id in both.filter(|id| listed.contains(id.as_str())) {
+                let layer = DriverLayer { id: id.clone(), parent: parent.clone(), ..DriverLayer::default() };
+                held.insert(id.clone());
+                let known = layers.entry(id).or_insert(layer);
+                known.parent = known.parent.take().or_else(|| parent.clone());
+            }
+        }
+        self.cached = held;
+        for (chain, record) in chains {
+            let layer = DriverLayer {
+                id: record.cache_id.clone(),
+                parent: record.parent.and_then(|parent| by_chain.get(&parent).cloned()),
+                chain: Some(chain),
+                diff_id: record.diff_id,
+                listed_bytes: record.size,
+                is_writable: false,
+            };
+            layers.insert(record.cache_id, layer);
+        }
+        for mount in self.mounts.values() {
+            let image_top = mount.parent.as_ref().and_then(|parent| by_chain.get(parent).cloned());
+            if let Some(init) = &mount.init_id {
+                let layer =
+                    DriverLayer { id: init.clone(), parent: image_top.clone(), ..DriverLayer::default() };
+                layers.insert(init.clone(), layer);
+            }
+            let parent = mount.init_id.clone().or(image_top);
+            let id = mount.mount_id.clone();
+            layers
+                .insert(id.clone(), DriverLayer { id, parent, is_writable: true, ..DriverLayer::default() });
+        }
+        self.by_chain = by_chain;
+        self.layers = layers.into_values().collect();
+        self.by_id =
+            self.layers.iter().enumerate().map(|(position, layer)| (layer.id.clone(), position)).collect();
+    }
+
+    fn images(&mut self) {
+        let path = self.places.repositories();
+        let mut names = match quiet::if_present(self.within.read(&path, IMAGE_BYTES)) {
+            Ok(bytes) => records::names(&bytes.unwrap_or_else(|| b"{}".to_vec())).map_err(io::Error::from),
+            Err(error) => Err(error),
+        }
+        .unwrap_or_else(|error| {
+            self.lost(&path, &format!("reading Docker's record: {error}; the names of images are unknown"));
+            HashMap::new()
+        });
+        let directory = self.places.image_records().join("content/sha256");
+        for entry in self.directory(&directory) {
+            let Some(id) = entry.name.to_str().filter(|id| dockerd::is_id(id)) else { continue };
+            let path = directory.join(id);
+            let parsed = self.within.read(&path, IMAGE_BYTES);
+            match parsed.and_then(|bytes| Ok(ImageRecord::parse(id, bytes)?)) {
+                Ok(record) => {
+                    let all = names.remove(id).unwrap_or_default();
+                    let (digested, names) = all.into_iter().partition(|name| name.contains('@'));
+                    self.images.push(ImageRecord { names, digested, ..record });
+                }
+                Err(error) if quiet::is_absent(&error) => {}
+                Err(error) => {
+                    self.lost(&path, &format!("reading the image's record: {error}; its layers are unknown"));
+                }
+            }
+        }
+    }
+
+    fn containers(&mut self) {
+        let directory = self.places.root.join("containers");
+        for id in self.subdirectories(&directory) {
+            if !dockerd::is_id(&id) {
+                continue;
+            }
+            match DockerRecord::read(&self.within, &self.places.root, &id) {
+                Ok(record) => _ = self.containers.insert(id, Some(record)),
+                // Its removal was interrupted, or it is just being created.
+                Err(error) if quiet::is_absent(&error) && !self.mounts.contains_key(&id) => {}
+                Err(error) => {
+                    let path = dockerd::record_path(&self.places.root, &id);
+                    let message = format!(
+                        "reading Docker's record: {error}; the container's name, image and state are unknown"
+                    );
+                    self.findings.push(Finding::incomplete(path, message));
+                    self.containers.insert(id, None);
+                }
+            }
+        }
+    }
+
+    /// Reads the short names of layers: the file `link` in the directory of each.
+    fn short_names(&mut self) {
+        let directory = self.places.layers();
+        for (position, layer) in self.layers.iter().enumerate() {
+            if let Ok(link) = word(&self.within, &directory.join(&layer.id).join("link")) {
+                self.by_link.insert(link, position);
+            }
+        }
+    }
+
+    /// Returns the container whose record says that this driver has its files, or whose record cannot be read.
+    pub(super) fn own_containers(&self) -> impl Iterator<Item = (&String, Option<&DockerRecord>)> {
+        let containers = self.containers.iter().map(|(id, record)| (id, record.as_ref()));
+        containers.filter(|(id, record)| {
+            self.mounts.contains_key(*id) || record.is_none_or(|record| record.driver == DRIVER)
+        })
+    }
+}

@@ -1,0 +1,169 @@
+//! What Docker has forgotten is found, and what only looks like that is not.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use jiff::{SignedDuration, Timestamp};
+use layersweep::disk::Progress;
+use layersweep::model::{Consistency, LeakClass, Verdict};
+use layersweep::stores::{self, Scan, ScanRequest};
+use layersweep::sys::sysroot::Sysroot;
+
+use super::{STOPPED, unpack};
+use crate::support;
+
+/// Age of everything that was unpacked, at the time of the scan.
+const LATER: SignedDuration = SignedDuration::from_hours(72);
+
+fn scan(root: &Path) -> Scan {
+    let now = Timestamp::now() + LATER;
+    let request =
+        ScanRequest { docker_roots: vec![root.to_path_buf()], now, ..ScanRequest::of(Sysroot::live()) };
+    stores::run(&request, &Progress::default()).unwrap()
+}
+
+/// Returns id, class and verdict of all leaks.
+fn leaks(scan: &Scan) -> Vec<(String, LeakClass, Verdict)> {
+    let mut leaks: Vec<_> =
+        scan.inventory.leaks.iter().map(|leak| (leak.id.clone(), leak.class, leak.verdict)).collect();
+    leaks.sort();
+    leaks
+}
+
+fn layer(docker: &Path, name: &str) {
+    fs::create_dir_all(docker.join("overlay2").join(name).join("diff")).unwrap();
+    fs::write(docker.join("overlay2").join(name).join("diff/file"), vec![1; 300_000]).unwrap();
+}
+
+#[test]
+fn what_docker_has_forgotten_is_found() {
+    if !support::require_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let docker = dir.path().join("docker");
+    unpack(&docker);
+    let (image, build, container) = ("a".repeat(64), "b".repeat(25), "c".repeat(64));
+    // Directories that no record names: of a pull, a build, and an init layer without its container.
+    layer(&docker, &image);
+    layer(&docker, &build);
+    layer(&docker, &format!("{image}-init"));
+    // A container whose removal was interrupted: only its layer has a record.
+    layer(&docker, &container);
+    let mount = docker.join("image/overlay2/layerdb/mounts").join("d".repeat(64));
+    fs::create_dir_all(&mount).unwrap();
+    fs::write(mount.join("mount-id"), &container).unwrap();
+    // Downloads and records that a killed daemon left.
+    fs::write(docker.join("tmp/GetImageBlob123"), vec![1; 200_000]).unwrap();
+    fs::create_dir_all(docker.join("image/overlay2/layerdb/tmp/write-set-1")).unwrap();
+    fs::create_dir_all(docker.join("containers").join("e".repeat(64))).unwrap();
+
+    let found = scan(&docker);
+    let expected = [
+        (image.clone(), LeakClass::OrphanDir, Verdict::Report),
+        (format!("{image}-init"), LeakClass::OrphanDir, Verdict::Report),
+        (build, LeakClass::OrphanDir, Verdict::Report),
+        (container, LeakClass::OrphanDir, Verdict::Report),
+        ("e".repeat(64), LeakClass::OrphanContainerDir, Verdict::Report),
+        ("GetImageBlob123".to_owned(), LeakClass::UnfinishedPull, Verdict::Report),
+        ("write-set-1".to_owned(), LeakClass::UnfinishedPull, Verdict::Report),
+    ];
+    let mut expected = expected.to_vec();
+    expected.sort();
+    assert_eq!(leaks(&found), expected);
+    let bytes: u64 = found.inventory.nodes.iter().map(|node| node.size.bytes).sum();
+    assert_eq!(bytes, support::tree::du(&docker));
+    // Invariant 13: no command that deletes.
+    for leak in &found.inventory.leaks {
+        let text = format!("{} {}", leak.evidence, leak.class.by_hand());
+        assert!(!text.contains("rm ") && !text.contains("prune -") && !text.contains("umount"), "{text}");
+    }
+
+    // A directory whose records cannot be read may belong to any of them.
+    fs::write(docker.join("buildkit/snapshots.db"), "not a database").unwrap();
+    let damaged = scan(&docker);
+    let layers = leaks(&damaged).into_iter().filter(|(_, class, _)| *class == LeakClass::OrphanDir);
+    assert_eq!(layers.count(), 0);
+    assert!(!damaged.is_complete());
+}
+
+#[test]
+fn what_only_looks_forgotten_is_not() {
+    if !support::require_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let docker = dir.path().join("docker");
+    unpack(&docker);
+    // BuildKit's snapshots and a container's init layer have no record in layerdb.
+    assert_eq!(leaks(&scan(&docker)), []);
+
+    // The image of a container can be deleted by force; its layers stay for the container.
+    let i0 = "03257929855a01a2f85ca5ea6803354d66d3d8d1ee31a12b113a5703ac3c5939";
+    fs::remove_file(docker.join("image/overlay2/imagedb/content/sha256").join(i0)).unwrap();
+    let without = scan(&docker);
+    assert_eq!(leaks(&without), []);
+    let container = &without.inventory.containers[0];
+    assert_eq!((container.image, container.image_id.as_deref()), (None, Some("registry.local/small/i0:1")));
+    assert_eq!(container.id, STOPPED);
+
+    // A pull has just begun: at the time of the scan, its files are a minute old.
+    let pulled = "f".repeat(64);
+    layer(&docker, &pulled);
+    let download = docker.join("tmp/GetImageBlob7");
+    fs::write(&download, vec![1; 200_000]).unwrap();
+    let recent = SystemTime::now() + Duration::from_secs(72 * 3600 - 60);
+    for path in [docker.join("overlay2").join(&pulled).join("diff"), download] {
+        fs::File::open(path).unwrap().set_modified(recent).unwrap();
+    }
+    let expected =
+        ["GetImageBlob7", &pulled].map(|id| (id.to_owned(), LeakClass::UnfinishedPull, Verdict::Keep));
+    assert_eq!(leaks(&scan(&docker)), expected);
+
+    // The data root is a symlink.
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink("docker", &link).unwrap();
+    let by_link = scan(&link);
+    assert_eq!(leaks(&by_link), expected);
+    assert_eq!(by_link.inventory.stores[0].root, docker.canonicalize().unwrap());
+}
+
+#[test]
+fn writing_daemon_is_read_whole_or_proves_nothing() {
+    if !support::require_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let docker = dir.path().join("docker");
+    unpack(&docker);
+    layer(&docker, &"a".repeat(64));
+    let is_done = AtomicBool::new(false);
+    let scanned = thread::scope(|scope| {
+        scope.spawn(|| {
+            let names = docker.join("image/overlay2/repositories.json");
+            let text = fs::read(&names).unwrap();
+            // As Docker replaces it with each tag.
+            while !is_done.load(Ordering::Relaxed) {
+                fs::write(dir.path().join("new"), &text).unwrap();
+                fs::rename(dir.path().join("new"), &names).unwrap();
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let scanned = std::panic::catch_unwind(|| scan(&docker));
+        is_done.store(true, Ordering::Relaxed);
+        scanned.unwrap()
+    });
+    // On a busy machine there may be a quiet moment.
+    let verdict = match scanned.inventory.stores[0].consistency {
+        Consistency::Consistent => Verdict::Report,
+        Consistency::WriterActive => Verdict::Keep,
+        Consistency::Damaged => panic!("{:?}", scanned.inventory.findings),
+    };
+    assert_eq!(leaks(&scanned), [("a".repeat(64), LeakClass::OrphanDir, verdict)]);
+    assert_eq!(scanned.inventory.images.len(), 7, "each file was read whole");
+}

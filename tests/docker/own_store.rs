@@ -1,0 +1,250 @@
+//! The data root that a real dockerd left: its sum, its images, its containers, and what each deletion gave back.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
+
+use layersweep::disk::Progress;
+use layersweep::model::refs::Root;
+use layersweep::stores::{self, Scan, ScanRequest};
+use layersweep::sys::sysroot::Sysroot;
+use serde_json::Value;
+
+use super::unpack;
+use crate::support;
+use support::loopfs::{Fs, LoopFs, MIB};
+use support::program::{self, list, number, text, texts};
+use support::{fair, gc_document, node, schema, small, store, tree};
+
+/// Order of the deletions, and the bytes that XFS gave back: `fixtures/docker/README.md`. i0 was refused.
+const GIVEN_BACK: [(&str, u64); 7] = [
+    ("local/built:1", 8_192),
+    ("registry.local/small/i1:1", 843_776),
+    ("registry.local/small/i2:1", 1_146_880),
+    ("registry.local/small/i3:1", 4_526_080),
+    ("registry.local/small/i4:1", 1_802_240),
+    ("build cache", 6_082_560),
+    ("stopped", 741_376),
+];
+/// Noise of the filesystem.
+const NOISE: u64 = 64 << 10;
+
+fn json(command: &str, flags: &[&str]) -> Value {
+    let words: Vec<_> = command.split(' ').chain(["--format", "json"]).collect();
+    let document = program::layersweep(words.iter().chain(flags)).expect_code(0).json();
+    schema::assert_fits(command.split(' ').next().unwrap(), &document);
+    document
+}
+
+fn root_of(scan: &Scan, name: &str) -> Option<Root> {
+    let inventory = &scan.inventory;
+    let image = inventory.images.iter().position(|image| image.names.iter().any(|known| known == name));
+    let container = inventory.containers.iter().position(|container| container.name == name);
+    image.map(|ix| Root::Image(ix.into())).or(container.map(|ix| Root::Container(ix.into())))
+}
+
+/// Returns the bytes that are freed when an object is deleted after others: `None` is the build cache.
+fn frees(scan: &Scan, gone: &mut HashSet<Option<Root>>, root: Option<Root>) -> u64 {
+    let held = |gone: &HashSet<Option<Root>>| -> u64 {
+        let nodes = (0..scan.inventory.nodes.len()).map(layersweep::model::NodeIx::from);
+        let held = nodes.filter(|node| {
+            let is_cached = scan.refs.is_cached(*node) && !gone.contains(&None);
+            is_cached || scan.refs.reached_by(*node).any(|root| !gone.contains(&Some(root)))
+        });
+        held.map(|node| scan.inventory[node].size.frees_bytes).sum()
+    };
+    let before = held(gone);
+    gone.insert(root);
+    before - held(gone)
+}
+
+#[test]
+fn own_store_is_read_in_full() {
+    if !support::require_root() || !Fs::Xfs.require() {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Xfs, 320 * MIB);
+    let docker = disk.path().join("docker");
+    unpack(&docker);
+    disk.sync();
+    // It changes access times.
+    let du = tree::du(&docker);
+    let before = tree::listing(&docker);
+    let root = docker.to_str().unwrap();
+    let flags = ["--docker-root", root];
+
+    let scan = json("scan", &flags);
+    assert_eq!(number(&scan, "/stores/0/bytes/total"), du);
+    assert_eq!([text(&scan, "/stores/0/kind"), text(&scan, "/stores/0/driver")], ["docker", "overlay2"]);
+    assert_eq!((list(&scan, "/leaks"), list(&scan, "/warnings")), (&[] as &[Value], &[] as &[Value]));
+    fair::assert_shares_add_up(&scan, "docker");
+    let containers: Vec<_> = list(&scan, "/containers")
+        .iter()
+        .map(|container| ["/name", "/image", "/state", "/owner"].map(|field| text(container, field)))
+        .collect();
+    assert_eq!(containers, [["stopped", "registry.local/small/i0:1", "created", "docker"]]);
+    let images: Vec<_> = list(&scan, "/images")
+        .iter()
+        .map(|image| {
+            (texts(image, "/names").concat(), image["in_use"] == true, number(image, "/listed_bytes"))
+        })
+        .collect();
+    let expected = [
+        ("registry.local/small/i0:1", true, 6_464_512),
+        ("registry.local/small/i4:1", false, 7_664_512),
+        ("registry.local/small/i1:1", false, 9_764_512),
+        ("", false, 10_464_512),
+        ("registry.local/small/i3:1", false, 10_364_512),
+        ("registry.local/small/i2:1", false, 7_064_512),
+        ("local/built:1", false, 9_464_512),
+    ];
+    // The sizes are those that Docker printed.
+    assert_eq!(images, expected.map(|(name, used, listed)| (name.to_owned(), used, listed)));
+
+    let request = ScanRequest { docker_roots: vec![docker.clone()], ..ScanRequest::of(Sysroot::live()) };
+    let scanned = stores::run(&request, &Progress::default()).unwrap();
+    let mut gone = HashSet::new();
+    for (name, measured) in GIVEN_BACK {
+        let freed = frees(&scanned, &mut gone, root_of(&scanned, name));
+        assert!(freed.abs_diff(measured) <= NOISE, "{name}: {freed}, measured {measured}");
+    }
+
+    let usage = fair::assert_usage_adds_up(&flags, "docker");
+    let rows = list(&usage, "/filesystems/0/rows");
+    let row = |kind: &str| rows.iter().find(|row| row["kind"] == kind).unwrap();
+    assert_eq!(number(row("build_cache"), "/count"), 9, "as `docker system df` counts them");
+    assert!(rows.iter().any(|row| text(row, "/label").contains("Volumes (docker)")), "{rows:#?}");
+    assert_eq!(number(&usage, "/filesystems/0/reclaimable_bytes"), 0, "layersweep deletes nothing here");
+    let volume = json("explain data", &flags);
+    assert_eq!(text(&volume, "/volume/command/shows"), "docker volume inspect data");
+    let layer = json(&format!("explain {root}/overlay2/fcikm5mrb2svk8rm3gdie5hhh"), &flags);
+    assert!(text(&layer, "/path").ends_with("fcikm5mrb2svk8rm3gdie5hhh"), "{layer:#}");
+
+    // The commands are Docker's, and none of them forces anything.
+    for command in
+        ["usage", "report", "doctor", "images", "explain registry.local/small/i0:1", "explain stopped"]
+    {
+        let words: Vec<_> = command.split(' ').chain(flags).collect();
+        let screen = program::layersweep(&words).expect_code(0).stdout;
+        assert!(
+            !screen.contains("podman") && !screen.contains("prune -") && !screen.contains("crictl"),
+            "{screen}"
+        );
+    }
+    let report = program::layersweep(["report"].iter().chain(&flags)).expect_code(0).stdout;
+    assert!(report.contains("docker builder prune") && report.contains("docker image rm NAME"), "{report}");
+    assert!(report.contains("docker volume inspect data"), "{report}");
+
+    // Nothing is deleted, in any way.
+    for words in [
+        &["gc", "-y"][..],
+        &["gc", "-y", "--via", "direct"],
+        &["rm", "-y", "local/built:1"],
+        &["rm", "-y", "--via", "direct", "local/built:1"],
+    ] {
+        let refused = program::layersweep(words.iter().chain(&flags)).expect_code(5);
+        assert!(refused.stderr.contains("in Docker's own store"), "{refused:?}");
+        assert!(refused.stderr.contains("`docker rmi NAME` deletes an image"), "{refused:?}");
+    }
+    let after = tree::listing(&docker);
+    assert_eq!(tree::differences(&before, &after), [""; 0], "the store is unchanged");
+}
+
+#[test]
+fn images_of_podman_are_deleted_beside_docker() {
+    if !store::require_tools() || !support::require_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let podman = small::still(&dir.path().join("podman"));
+    podman.unmount();
+    let docker = dir.path().join("docker");
+    unpack(&docker);
+    let run = |words: &[&str], code: i32| {
+        let mut command = program::command();
+        command.args(words).arg("--graphroot").arg(podman.root()).arg("--runroot").arg(podman.runroot());
+        command.arg("--docker-root").arg(&docker).arg("--state-dir").arg(dir.path().join("state"));
+        command.args(["--format", "json"]);
+        node::document(program::run(&mut command).expect_code(code))
+    };
+    let gc = ["gc", "--via", "direct", "--min-age", "0s", "--max-age", "1s", "-y"];
+    let done = run(&gc, 0);
+    let mut deleted = gc_document::deleted(&done);
+    deleted.sort();
+    assert!(deleted.contains(&small::name("other")), "{done:#}");
+    assert!(deleted.iter().all(|name| name.starts_with("localhost/small/")), "{done:#}");
+    let kept = list(&done, "/kept").iter().filter(|kept| kept["rule"] == "out-of-reach");
+    let of_docker: Vec<_> = kept.collect();
+    assert_eq!(of_docker.len(), 6, "{done:#}");
+    assert!(
+        of_docker.iter().all(|kept| text(kept, "/detail").contains("only `docker rmi` deletes")),
+        "{done:#}"
+    );
+    let rm = run(&["rm", "--via", "direct", "--min-age", "0s", "-y", "local/built:1"], 5);
+    assert_eq!(gc_document::rule(&rm, "local/built:1"), "out-of-reach");
+}
+
+#[test]
+fn data_root_is_found_below_sysroot() {
+    if !support::require_root() {
+        return;
+    }
+    let disk = tempfile::tempdir().unwrap();
+    let sysroot = disk.path();
+    // The default is a symlink, as on hosts whose data disk is mounted elsewhere.
+    unpack(&sysroot.join("data/docker"));
+    fs::create_dir_all(sysroot.join("var/lib")).unwrap();
+    std::os::unix::fs::symlink("/data/docker", sysroot.join("var/lib/docker")).unwrap();
+    let flags = ["--sysroot", sysroot.to_str().unwrap()];
+    let du = tree::du(&sysroot.join("data/docker"));
+    let find = |expected: usize, origin: &str| {
+        let scan = json("scan", &flags);
+        let stores = list(&scan, "/stores");
+        assert_eq!(stores.len(), expected, "{stores:#?}");
+        let of_docker = stores.iter().find(|store| store["kind"] == "docker").unwrap();
+        assert_eq!(text(of_docker, "/origin"), origin);
+        scan
+    };
+    let scan = find(1, "Docker's default");
+    assert_eq!(number(&scan, "/stores/0/bytes/total"), du);
+    assert_eq!(list(&scan, "/leaks"), &[] as &[Value]);
+
+    fs::create_dir_all(sysroot.join("etc/docker")).unwrap();
+    fs::write(sysroot.join("etc/docker/daemon.json"), r#"{"data-root": "/data/docker"}"#).unwrap();
+    find(1, "data-root in /etc/docker/daemon.json");
+
+    // After an upgrade, the containerd below the data root is a store of its own: each byte counts once.
+    let containerd = sysroot.join("data/docker/containerd");
+    fs::create_dir_all(&containerd).unwrap();
+    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/containerd/docker/store.tar.gz");
+    store::succeed(
+        std::process::Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(disk.path().join("etc")),
+    );
+    fs::rename(sysroot.join("etc/containerd/daemon"), containerd.join("daemon")).unwrap();
+    for record in fs::read_dir(sysroot.join("etc/containers")).unwrap().flatten() {
+        fs::rename(record.path(), sysroot.join("data/docker/containers").join(record.file_name())).unwrap();
+    }
+    let both = find(2, "data-root in /etc/docker/daemon.json");
+    assert_eq!(list(&both, "/containers").len(), 4, "each container is in one store");
+    assert_eq!(list(&both, "/warnings").len(), 1, "{both:#}");
+    assert!(text(&both, "/warnings/0/message").contains("containers outside this store"), "{both:#}");
+    let total: u64 = list(&both, "/stores").iter().map(|store| number(store, "/bytes/total")).sum();
+    assert_eq!(total, tree::du(&sysroot.join("data/docker")));
+
+    // Docker keeps the records of layers by driver. What another driver has is unknown.
+    fs::rename(sysroot.join("data/docker/image/overlay2"), sysroot.join("data/docker/image/vfs")).unwrap();
+    fs::rename(sysroot.join("data/docker/overlay2"), sysroot.join("data/docker/vfs")).unwrap();
+    let unknown =
+        program::layersweep(["scan", "--format", "json"].iter().chain(&flags)).expect_code(3).json();
+    let of_docker = list(&unknown, "/stores").iter().find(|store| store["kind"] == "docker").unwrap();
+    assert_eq!((text(of_docker, "/driver"), number(of_docker, "/images")), ("vfs", 0));
+    let warnings = list(&unknown, "/warnings");
+    let about: Vec<_> = warnings.iter().filter(|warning| text(warning, "/message").contains("vfs")).collect();
+    assert_eq!(about.len(), 1, "{warnings:#?}");
+    assert!(
+        list(&unknown, "/leaks").iter().all(|leak| text(leak, "/store") != text(of_docker, "/root")),
+        "{unknown:#}"
+    );
+}
