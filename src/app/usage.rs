@@ -198,8 +198,8 @@ pub fn saved(document: &NodeDocument<'_>) -> Result<(Scan, Vec<DiskUsage>), Stri
         });
         disk_usage(&scan, position.into(), Vec::new(), outside.collect())
     });
-    let disks = disks.collect();
-    Ok((scan, disks))
+    let filled = disks.collect();
+    Ok((scan, filled))
 }
 
 /// Returns the grouped column, reduced in proportion if it exceeds the used bytes.

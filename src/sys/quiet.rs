@@ -322,7 +322,6 @@ pub fn has_immutable_flag(open: BorrowedFd<'_>) -> bool {
     ioctl_getflags(open).is_ok_and(|flags| flags.intersects(IFlags::IMMUTABLE | IFlags::APPEND))
 }
 
-#[allow(clippy::useless_conversion)] // the width of `st_nlink` differs by architecture
 /// Examines an inode in a directory without opening it, with its allocated bytes and its mode.
 ///
 /// # Errors
@@ -332,6 +331,7 @@ pub fn facts_in(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<(InodeFac
     Ok((facts_of(&stat), u64::try_from(stat.st_blocks).unwrap_or(0) * 512, stat.st_mode))
 }
 
+#[allow(clippy::useless_conversion)] // the width of `st_nlink` differs by architecture
 fn facts_of(stat: &Stat) -> InodeFacts {
     InodeFacts {
         device: stat.st_dev,

@@ -226,13 +226,17 @@ fn of_deletion(view: &ExploreView, look: Look, area: Rect) -> Vec<Line<'static>>
         let percent = percent.map_or_else(|| "unknown".into(), |percent| format!("{percent:.1}%"));
         format!("{mount} {percent} used")
     });
-    let disks = disks.collect::<Vec<_>>().join(", ");
     let head = match deletion.number {
         0 => "Planning: the node is scanned again, and each image is proven to be unused.".into(),
         number => format!("Image {number} of {}", deletion.planned),
     };
     let bar = bar_of(done as u64, deletion.planned as u64, width.min(60), look);
-    let freed = format!("{} of {} freed; {disks}", bytes(deletion.freed_bytes), bytes(expected));
+    let freed = format!(
+        "{} freed, {} predicted; {}",
+        bytes(deletion.freed_bytes),
+        bytes(expected),
+        disks.collect::<Vec<_>>().join(", ")
+    );
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let mut lines = vec![Line::from(Span::styled(look.cut(&head, width), bold))];
     lines.extend([bar, freed, String::new()].map(|line| Line::from(look.cut(&line, width))));

@@ -53,7 +53,7 @@ pub(super) fn run(global: &Global, config: &Config, args: &ExploreArgs) -> Resul
     let (exit, last_words) = done?;
     // The result of a deletion that a signal has ended.
     if let Some(page) = last_words {
-        output::text(&page.lines.iter().map(|line| format!("{line}\n")).collect::<String>())?;
+        output::script(&page.lines.iter().map(|line| format!("{line}\n")).collect::<String>())?;
     }
     Ok(exit)
 }
@@ -164,7 +164,8 @@ impl ExploreSession {
 
     fn start(&mut self, job: Job) {
         let (is_deletion, is_scan) = (matches!(job, Job::Delete), matches!(job, Job::Scan));
-        if self.open >= MOST_OPEN && !is_deletion || is_scan && self.scans {
+        let is_bounded = is_deletion || matches!(job, Job::Hidden(..));
+        if self.open >= MOST_OPEN && !is_bounded || is_scan && self.scans {
             self.view.message = "Still measuring: try again when it is done.".into();
             return;
         }
@@ -214,7 +215,7 @@ impl ExploreSession {
             JobDone::Hidden(scan, node_ix, hidden) => self.view.set_hidden(&scan, node_ix, hidden),
             JobDone::Text(Ok(page)) => self.view.page = Some(page),
             JobDone::Deleted(page) => {
-                self.view.deleting = None;
+                (self.view.deleting, self.view.in_marked) = (None, false);
                 self.view.page = Some(page);
                 if self.scans {
                     self.scans_again = true;

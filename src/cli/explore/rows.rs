@@ -21,6 +21,7 @@ use crate::services::observer::Observer;
 use crate::services::request::Request;
 use crate::services::scan::ScanResult;
 use crate::stores::Scan;
+use crate::stores::layer_reader::directory_of;
 use crate::stores::other_usage::SizedEntry;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,12 +110,11 @@ impl Explored {
             last_used: saved.last_used,
             ..json::image(&scan, &fair, position.into())
         });
-        let images = images.collect();
         Ok(Self {
             filesystems: json::usage_filesystems(&scan.inventory, &disks, &[]),
+            images: images.collect(),
             scan: Arc::new(scan),
             is_complete: document.complete,
-            images,
             node: document.node.as_ref().map(ToString::to_string),
             is_saved: true,
         })
@@ -230,7 +230,7 @@ impl Explored {
         let rows: Vec<_> = self.filesystems[ix.get()].rows.iter().filter(|row| row.bytes > 0).collect();
         let parts = rows.iter().map(|row| PlaceRow {
             note: row.count.map_or_else(|| self.left_out(row, &rows), |count| count.to_string()),
-            into: self.into_row(ix, row),
+            into: self.place_of_row(ix, row),
             ..PlaceRow::new(label(row), row.bytes)
         });
         let stores = scan.inventory.stores.iter().enumerate().filter(|(_, store)| store.filesystem == ix);
@@ -254,7 +254,7 @@ impl Explored {
         parts.chain(whole).collect()
     }
 
-    fn into_row(&self, ix: FilesystemIx, row: &ShareRowDoc) -> Option<Place> {
+    fn place_of_row(&self, ix: FilesystemIx, row: &ShareRowDoc) -> Option<Place> {
         use LineKind::{ContainersExited, ContainersOther, ContainersRunning};
         match row.kind {
             ShareKind::InStore(kind) if is_of_images(row.kind) => Some(Place::Images(ix, Some(kind))),
@@ -278,15 +278,15 @@ impl Explored {
         if row.kind == ShareKind::Rest && self.is_saved && !has_outside {
             return "a saved report divides it".into();
         }
-        if row.kind == ShareKind::Rest {
+        if row.kind == ShareKind::Rest && !self.is_saved {
             return "Enter: the whole disk".into();
         }
         let Some(path) = row.path.as_ref().map(Path::new) else { return String::new() };
         let others = rows.iter().filter_map(|other| other.path.as_ref().map(Path::new));
-        let others = others.filter(|other| *other != path && other.starts_with(path)).count();
+        let below = others.filter(|other| *other != path && other.starts_with(path)).count();
         let stores = self.scan.inventory.stores.iter().map(|store| self.scan.sysroot.shown(&store.root));
-        let stores = stores.filter(|root| !row.in_store && Path::new(root).starts_with(path)).count();
-        match others + stores {
+        let stores_below = stores.filter(|root| !row.in_store && Path::new(root).starts_with(path)).count();
+        match below + stores_below {
             0 => String::new(),
             parts => count(parts, "part listed apart", "parts listed apart"),
         }
@@ -489,12 +489,11 @@ fn is_of_images(kind: ShareKind) -> bool {
     matches!(kind, ShareKind::InStore(kind) if kinds.contains(&kind))
 }
 
-/// Returns the directory of a layer that has its files, as the node itself names it.
-pub(super) fn files_of_layer(scan: &Scan, node_ix: NodeIx) -> PathBuf {
+/// Returns the directory of a layer that has its files, as the node itself names it; `None` if no layer hides them.
+pub(super) fn files_of_layer(scan: &Scan, node_ix: NodeIx) -> Option<PathBuf> {
     let node = &scan.inventory[node_ix];
-    let path = PathBuf::from(scan.sysroot.shown(&node.path));
-    let has_snapshotter = node.layer.as_ref().is_some_and(|layer| layer.snapshotter.is_some());
-    path.join(if has_snapshotter { "fs" } else { "diff" })
+    let files = directory_of(node, &scan.inventory[node.store].driver).ok()?;
+    Some(scan.sysroot.shown(&files).into())
 }
 
 /// Writes into the rows of a directory which of its files upper layers hide. `files`: the layer's directory with its files.

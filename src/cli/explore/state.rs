@@ -167,7 +167,8 @@ impl ExploreView {
         let earlier = self.facts.replace(facts);
         self.hidden = None;
         // The question was about what the earlier scan found.
-        if self.typing.take().is_some_and(|typing| matches!(typing, Typing::Answer(_))) {
+        if matches!(self.typing, Some(Typing::Answer(_))) {
+            self.typing = None;
             self.message = "The node was scanned again: nothing was deleted.".into();
         }
         let levels = std::mem::take(&mut self.levels);
@@ -299,7 +300,7 @@ impl ExploreView {
         if let (Some(facts), Some((known, Some(hidden)))) = (&self.facts, &self.hidden)
             && layer == Some(*known)
         {
-            let files = files_of_layer(&facts.scan, *known);
+            let Some(files) = files_of_layer(&facts.scan, *known) else { return };
             for level in self.levels.iter_mut().rev().take_while(|level| level.place != Place::Layer(*known))
             {
                 mark_hidden(&mut level.rows, &files, hidden);
@@ -422,6 +423,8 @@ impl ExploreView {
                 KeyCode::Char('c') if self.deleting.is_some() => Some(Job::Stop),
                 KeyCode::Char('c') => Some(Job::Quit),
                 KeyCode::Char('z') => Some(Job::Suspend),
+                KeyCode::Char('d' | 'f') => self.key(KeyCode::PageDown.into()),
+                KeyCode::Char('u' | 'b') => self.key(KeyCode::PageUp.into()),
                 _ => None,
             };
         }

@@ -157,8 +157,8 @@ impl Worker {
             }
             Job::File(path) => JobDone::Text(self.file(&path).map_err(Error::failed)),
             Job::Hidden(scan, node_ix) => {
-                let hidden = waste::hidden_in_layer(&scan, node_ix, Instant::now() + MARKING);
-                let hidden = hidden.map_err(|error| format!("what upper layers hide is unknown: {error}"));
+                let hidden = waste::hidden_in_layer(&scan, node_ix, Instant::now() + MARKING)
+                    .map_err(|error| format!("what upper layers hide is unknown: {error}"));
                 JobDone::Hidden(scan, node_ix, hidden)
             }
             Job::Explain(image) => {
@@ -264,8 +264,10 @@ fn page(title: String, text: &str) -> TextPage {
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    safe(&format!("layersweep has a bug here: {}", text.unwrap_or_else(|| "no message".into())))
+    safe(&format!(
+        "layersweep has a bug here: {}",
+        text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".into())
+    ))
 }
 
 /// Returns the answer of a job that did not end.

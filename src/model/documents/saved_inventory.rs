@@ -12,10 +12,18 @@ use serde::de::value::Error as ValueError;
 
 use super::read_scan::node_path;
 use super::reader::{DocumentImage, NodeDocument, Text};
-use crate::model::{
-    BuildCache, Consistency, Container, ContainerState, Filesystem, FilesystemIx, Image, ImageIx, Inventory,
-    LayerFacts, Leak, Node, NodeIx, NodeKind, Owner, PinReason, Size, Store, StoreIx, Use, Verdict,
-};
+use crate::model::build_cache::BuildCache;
+use crate::model::container::{Container, ContainerState, Owner};
+use crate::model::filesystem::Filesystem;
+use crate::model::ids::{FilesystemIx, ImageIx, NodeIx, StoreIx};
+use crate::model::image::{Image, PinReason};
+use crate::model::inventory::{Inventory, Use};
+use crate::model::labels::Labels;
+use crate::model::leak::Leak;
+use crate::model::leak_class::Verdict;
+use crate::model::node::{LayerFacts, Node, NodeKind, Size};
+use crate::model::origin::Origin;
+use crate::model::store::{Consistency, Store};
 
 /// Returns the inventory of a document, with images and containers in its order.
 ///
@@ -122,10 +130,10 @@ impl<'a> InventoryFiller<'a> {
                 digests: Vec::new(),
                 created: None,
                 evidence: Vec::new(),
-                origin: crate::model::Origin::default(),
+                origin: Origin::default(),
                 is_list: false,
                 pinned_by: image.pinned_by.iter().map(|pin| PinReason::from(pin.to_owned())).collect(),
-                labels: crate::model::Labels::default(),
+                labels: Labels::default(),
                 layers: Vec::new(),
                 listed_bytes: None,
                 blobs: Vec::new(),
@@ -237,7 +245,8 @@ impl<'a> InventoryFiller<'a> {
             let (written, lower): (Vec<_>, Vec<_>) = here.partition(|(_, is_written)| *is_written);
             let written: Vec<_> = written.into_iter().map(|(node, _)| node).collect();
             let lower: Vec<_> = lower.into_iter().map(|(node, _)| node).collect();
-            let in_layers = written.iter().map(|node| self.inventory[*node].size.bytes).sum();
+            let in_layers =
+                written.iter().map(|node| self.inventory[*node].size.bytes).fold(0, u64::saturating_add);
             let bytes = container.bytes.saturating_sub(in_layers);
             let size = Size { bytes, frees_bytes: bytes, ..Size::default() };
             let rest = self.add_node(store, NodeKind::ContainerMetadata, "", size);

@@ -342,7 +342,7 @@ deleting
 saved 2026-11-28 10:00 UTC; 58.6% of 1.0 GiB used, 424.0 MiB available
 Planning: the node is scanned again, and each image is proven to be unused.
 ····························································
-0 B of 130.0 MiB freed; /data 58.6% used
+0 B freed, 130.0 MiB predicted; /data 58.6% used
 3 images marked free 130.0 MiB, 58.6% to 45.9% of /data
 1 stays: quay.io/shop/db:1: in use by keeper
 deleting; Ctrl-C stops",
@@ -359,7 +359,7 @@ deleting
 saved 2026-11-28 10:00 UTC; 58.6% of 1.0 GiB used, 424.0 MiB available
 Image 2 of 2
 ██████████████████████████████······························
-50.0 MiB of 130.0 MiB freed; /data 53.7% used
+50.0 MiB freed, 130.0 MiB predicted; /data 53.7% used
 done  quay.io/shop/web:1
 now   quay.io/shop/api:1
 3 images marked free 130.0 MiB, 58.6% to 45.9% of /data
