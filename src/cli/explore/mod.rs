@@ -35,7 +35,7 @@ use crate::sys::stop::is_requested;
 
 use draw::Look;
 use state::{DeletionProgress, ExploreView, Job, TextPage};
-use work::{JobDone, ViewObserver, Worker};
+use work::{JobDone, JobRunner, ViewObserver};
 
 /// Time between two looks at what changed beside keys.
 const TICK: Duration = Duration::from_millis(100);
@@ -60,7 +60,7 @@ pub(super) fn run(global: &Global, config: &Config, args: &ExploreArgs) -> Resul
 
 #[derive(Debug)]
 struct ExploreSession {
-    worker: Worker,
+    runner: JobRunner,
     view: ExploreView,
     terminal: DefaultTerminal,
     look: Look,
@@ -82,7 +82,7 @@ impl ExploreSession {
     fn new(global: &Global, config: &Config, args: &ExploreArgs) -> Result<Self, Error> {
         let suspends = Arc::default();
         flag::register(SIGTSTP, Arc::clone(&suspends)).map_err(Error::output)?;
-        let worker = Worker {
+        let runner = JobRunner {
             request: global.request.clone(),
             config: config.clone(),
             file: args.file.clone(),
@@ -90,7 +90,7 @@ impl ExploreSession {
         };
         let colour = anstream::AutoStream::choice(&stdout()) != anstream::ColorChoice::Never;
         Ok(Self {
-            worker,
+            runner,
             view: ExploreView::new(read_only(&global.request, args)),
             terminal: full_screen::enter()?,
             look: Look { unicode: terminal::is_unicode(), colour },
@@ -155,7 +155,7 @@ impl ExploreSession {
         let sign = ["-", "\\", "|", "/"][self.turns % 4];
         let waiting = (self.open > 0).then(|| match self.view.deleting {
             Some(_) => format!("{sign} deleting; Ctrl-C stops"),
-            None => format!("{sign} measuring{}", self.worker.observer.say()),
+            None => format!("{sign} measuring{}", self.runner.observer.say()),
         });
         let (view, look) = (&mut self.view, self.look);
         let drawn = self.terminal.draw(|frame| draw::draw(frame, view, look, waiting.as_deref()));
@@ -170,18 +170,18 @@ impl ExploreSession {
             return;
         }
         self.scans |= is_scan;
-        let mut worker = self.worker.clone();
+        let mut runner = self.runner.clone();
         let listed = if is_deletion { self.listed() } else { Vec::new() };
         if is_deletion {
             let progress = Arc::new(Mutex::new(DeletionProgress::new(&self.view)));
-            worker.observer.deletion = Some(Arc::clone(&progress));
+            runner.observer.deletion = Some(Arc::clone(&progress));
             self.view.deleting = Some(progress);
         }
         self.open += 1;
         let answers = self.answers.0.clone();
         let in_layer = matches!(job, Job::Directory(_)).then(|| self.view.unmarked_layer()).flatten();
         thread::spawn(move || {
-            if let Some(answer) = worker.carry_out(job, &listed) {
+            if let Some(answer) = runner.carry_out(job, &listed) {
                 // The view may have ended.
                 let _ = answers.send(answer);
             }

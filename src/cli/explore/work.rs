@@ -51,7 +51,7 @@ pub(super) enum JobDone {
 
 /// Facts with which each thread works.
 #[derive(Clone, Debug)]
-pub(super) struct Worker {
+pub(super) struct JobRunner {
     pub(super) request: Request,
     pub(super) config: Config,
     /// Saved scan that is shown instead of the node.
@@ -122,7 +122,7 @@ impl Observer for ViewObserver {
     }
 }
 
-impl Worker {
+impl JobRunner {
     /// Does a job. A panic is its failure, so that the view does not wait for ever.
     pub(super) fn carry_out(&self, job: Job, listed: &[ListLine]) -> Option<JobDone> {
         let failed = job.clone();
