@@ -1,10 +1,12 @@
 //! `usage`: shows the users of each filesystem, in one column whose sum is the used bytes of the filesystem.
 
 use crate::config::Config;
+use crate::model::documents::reader::{NodeDocument, Text};
+use crate::model::documents::saved_inventory;
 use crate::model::refs::{self, Fair, Group, GroupBy, GroupKeys, Line, LineKind};
 use crate::model::{FilesystemIx, Finding};
 use crate::policy::forecast::Forecast;
-use crate::services::diagnosis::{self, Part, StoppedHolders};
+use crate::services::diagnosis::{self, Part, PartKind, StoppedHolders};
 use crate::services::error::{Error, Exit};
 use crate::services::forecast;
 use crate::services::observer::{Audience, Observer};
@@ -12,7 +14,7 @@ use crate::services::outside;
 use crate::services::reach;
 use crate::services::request::Request;
 use crate::services::scan::ScanResult;
-use crate::stores::other_usage;
+use crate::stores::{Scan, other_usage};
 
 #[derive(Debug)]
 pub struct Usage {
@@ -102,45 +104,21 @@ pub fn usage(
         .map(FilesystemIx::from)
         .map(|ix| {
             let used = scan.inventory[ix].used_bytes;
-            let column = refs::column(&scan.inventory, &scan.refs, ix);
-            let outside = outside::parts(scan, &other_users, ix);
             let sizes = refs::size_on_disk(&scan.inventory, ix);
             let fair = by.map(|by| (by, refs::fair(&scan.inventory, &scan.refs, |node| sizes[node.get()])));
             let grouped = fair.map(|(by, fair)| {
                 let keys = GroupKeys::new(&scan.inventory, by);
                 grouped(refs::groups(&keys, &fair), &fair, used)
             });
-            let mut disk = DiskUsage {
-                lines: column.lines,
-                reclaimable_bytes: column.reclaimable_bytes,
-                large: diagnosis::large(scan, &other_users, ix),
-                outside,
+            let large = diagnosis::large(scan, &other_users, ix);
+            DiskUsage {
                 inode_users: outside::inode_users(scan, &other_users, ix),
-                rest_bytes: 0,
-                rest_inodes: None,
                 has_unread: other_users.findings.iter().any(|finding| {
                     finding.incomplete && other_usage::filesystem_of(scan, &finding.path) == Some(ix)
                 }),
-                excess_bytes: 0,
                 grouped,
-            };
-            let large: u64 = disk.large.iter().map(|part| part.bytes).sum();
-            let other = disk.lines.iter_mut().filter(|line| line.kind == LineKind::Other);
-            let large_inodes: u64 = disk.large.iter().map(|part| part.inodes).sum();
-            other.for_each(|line| {
-                line.bytes = line.bytes.saturating_sub(large);
-                line.inodes = line.inodes.saturating_sub(large_inodes);
-            });
-            disk.rest_inodes =
-                scan.inventory[ix].used_inodes().map(|used| used.saturating_sub(disk.inodes()));
-            let lines = disk
-                .lines
-                .iter_mut()
-                .map(|line| &mut line.bytes)
-                .chain(disk.large.iter_mut().map(|part| &mut part.bytes));
-            let parts = lines.chain(disk.outside.iter_mut().map(|part| &mut part.bytes));
-            (disk.rest_bytes, disk.excess_bytes) = refs::fit(parts.collect(), used);
-            disk
+                ..disk_usage(scan, ix, large, outside::parts(scan, &other_users, ix))
+            }
         })
         .collect();
     // Data that could not be read counts as the rest, so the column is complete.
@@ -165,6 +143,63 @@ pub fn usage(
     let forecasts = forecast::read(request, &scan.inventory.filesystems);
     let stopped = StoppedHolders::find(scan);
     Ok(Usage { disks, forecasts, by, stopped, findings, refused: reach.refused(), result })
+}
+
+/// Divides the used bytes of a filesystem among its users. `large` and `outside`: measured parts that are in no store.
+fn disk_usage(scan: &Scan, ix: FilesystemIx, large: Vec<Part>, outside: Vec<Part>) -> DiskUsage {
+    let column = refs::column(&scan.inventory, &scan.refs, ix);
+    let mut disk = DiskUsage {
+        lines: column.lines,
+        reclaimable_bytes: column.reclaimable_bytes,
+        large,
+        outside,
+        inode_users: Vec::new(),
+        rest_bytes: 0,
+        rest_inodes: None,
+        has_unread: false,
+        excess_bytes: 0,
+        grouped: None,
+    };
+    let large: u64 = disk.large.iter().map(|part| part.bytes).sum();
+    let other = disk.lines.iter_mut().filter(|line| line.kind == LineKind::Other);
+    let large_inodes: u64 = disk.large.iter().map(|part| part.inodes).sum();
+    other.for_each(|line| {
+        line.bytes = line.bytes.saturating_sub(large);
+        line.inodes = line.inodes.saturating_sub(large_inodes);
+    });
+    disk.rest_inodes = scan.inventory[ix].used_inodes().map(|used| used.saturating_sub(disk.inodes()));
+    let lines = disk
+        .lines
+        .iter_mut()
+        .map(|line| &mut line.bytes)
+        .chain(disk.large.iter_mut().map(|part| &mut part.bytes));
+    let parts = lines.chain(disk.outside.iter_mut().map(|part| &mut part.bytes));
+    (disk.rest_bytes, disk.excess_bytes) = refs::fit(parts.collect(), scan.inventory[ix].used_bytes);
+    disk
+}
+
+/// Returns the scan in a document of `scan` or `report`, and the usage of its filesystems. A document of `scan` says
+/// nothing about data outside the stores.
+///
+/// # Errors
+/// Describes in words why the document cannot be shown.
+pub fn saved(document: &NodeDocument<'_>) -> Result<(Scan, Vec<DiskUsage>), String> {
+    let scan = Scan::saved(saved_inventory::inventory(document)?, document.generated_at);
+    let disks = document.filesystems.iter().enumerate().map(|(position, filesystem)| {
+        let parts = filesystem.parts.iter().filter(|part| part.store.is_none() && part.path.is_some());
+        let outside = parts.map(|part| Part {
+            kind: PartKind::Directory,
+            label: part.label.to_owned(),
+            path: part.path.as_ref().map(Text::to_owned),
+            bytes: part.bytes,
+            measured_bytes: part.bytes,
+            inodes: 0,
+            store: None,
+        });
+        disk_usage(&scan, position.into(), Vec::new(), outside.collect())
+    });
+    let filled = disks.collect();
+    Ok((scan, filled))
 }
 
 /// Returns the grouped column, reduced in proportion if it exceeds the used bytes.

@@ -6,7 +6,12 @@
 //! are leaks, which `sweep` reports, and are left out.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+use std::time::Instant;
 
 use hashbrown::{HashMap, HashSet};
 use rayon::prelude::*;
@@ -198,6 +203,61 @@ pub(super) fn noticeable(scan: &Scan) -> Vec<StoreWaste> {
     stores
         .retain(|store| store.hidden.bytes.max(store.equal_bytes.unwrap_or(0)) > store.capacity_bytes / 100);
     stores
+}
+
+/// Files of a layer that layers above it hide.
+#[derive(Clone, Debug, Default)]
+pub struct HiddenInLayer {
+    /// Number of images and containers on the layer or on layers above it.
+    pub viewers: u32,
+    /// Bytes by path in the layer, and the number of viewers for which the file is hidden.
+    pub files: BTreeMap<PathBuf, (u64, u32)>,
+    /// Not all layers above it were read: more may be hidden.
+    pub is_partial: bool,
+}
+
+/// Finds the files of a layer that layers above it hide. Layers that cannot be read until `deadline` are left out.
+///
+/// # Errors
+/// If the layer itself cannot be read.
+pub fn hidden_in_layer(scan: &Scan, node_ix: NodeIx, deadline: Instant) -> io::Result<HiddenInLayer> {
+    let reader = LayerReader::new(scan);
+    let LayerComparison { parents, viewers, order, .. } = LayerComparison::new(scan);
+    let mut hidden = HiddenInLayer { viewers: viewers[node_ix.get()], ..HiddenInLayer::default() };
+    let mut view = LayerView::default();
+    view.enter(&reader.read(node_ix, HashSet::new())?.1, hidden.viewers);
+    let mut depths: HashMap<NodeIx, usize> = HashMap::from_iter([(node_ix, view.depth())]);
+    for upper in order.into_iter().skip_while(|other| *other != node_ix).skip(1) {
+        // The layers above it follow it.
+        let Some(depth) = parents[upper.get()].and_then(|parent| depths.get(&parent)).copied() else { break };
+        if Instant::now() > deadline {
+            hidden.is_partial = true;
+            break;
+        }
+        while view.depth() > depth {
+            view.leave();
+        }
+        let read = (!is_written(&scan.inventory[upper])).then(|| reader.read(upper, HashSet::new()));
+        hidden.is_partial |= matches!(read, Some(Err(_)));
+        let files = read.and_then(Result::ok).map_or_else(|| reader.empty(), |(_, files)| files);
+        view.enter(&files, viewers[upper.get()]);
+        depths.insert(upper, view.depth());
+    }
+    while view.depth() > 1 {
+        view.leave();
+    }
+    hidden.is_partial |= view.is_exhausted();
+    let by_path: HashMap<_, _> =
+        view.hidden_for().map(|(file, viewers)| (file.path, (file.bytes, viewers))).collect();
+    if !by_path.is_empty() {
+        let (_, files) = reader.read(node_ix, by_path.keys().copied().collect())?;
+        let paths = files
+            .texts
+            .into_iter()
+            .map(|(path, text)| (PathBuf::from(OsString::from_vec(text)), by_path[&path]));
+        hidden.files = paths.collect();
+    }
+    Ok(hidden)
 }
 
 fn find_image(scan: &Scan, reference: &str) -> Result<ImageIx, Error> {

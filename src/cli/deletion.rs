@@ -11,6 +11,7 @@ use crate::model::text::display::count;
 use crate::report::{json, text};
 use crate::services::error::{Error, Exit};
 use crate::services::gc_request::GcRequest;
+use crate::services::observer::Observer;
 use crate::sys::stop::is_requested;
 
 /// Maximum number of plans, if the node changes between plan and deletion.
@@ -25,32 +26,53 @@ pub(super) fn run(global: &Global, request: GcRequest<'_>) -> Result<Exit, Error
         stop::listen()?;
     }
     let mut gc = Gc::new(request, global)?;
+    let done = attempts(&mut gc, |gc| carry_out(global, gc, dry_run, asks));
+    done.map_err(|error| {
+        let (error, refused) = refusal(&gc, error);
+        match refused.filter(|_| global.format == Format::Json).map(|gc| output::json(&json::gc(&gc))) {
+            Some(Err(unwritten)) => unwritten,
+            _ => error,
+        }
+    })
+}
+
+/// Deletes what a person has confirmed, with the messages to `observer`.
+pub(super) fn run_confirmed(request: GcRequest<'_>, observer: &dyn Observer) -> Result<GcResult, Error> {
+    let mut gc = Gc::new(request, observer)?;
+    let done = attempts(&mut gc, |gc| {
+        let planned = gc.plan(false)?;
+        gc.act(planned)
+    });
+    done.map_err(|error| refusal(&gc, error).0)
+}
+
+/// Plans and works, again if the node has changed between plan and deletion.
+fn attempts<'a, T>(
+    gc: &mut Gc<'a>,
+    mut work: impl FnMut(&mut Gc<'a>) -> Result<T, Error>,
+) -> Result<T, Error> {
     let mut attempt = 1;
-    let done = loop {
-        match carry_out(global, &mut gc, dry_run, asks) {
+    loop {
+        match work(gc) {
             // Nothing was deleted, and a new plan may succeed. Its scan measures only changes and is fast.
             Err(error) if error.is_stale() && attempt < ATTEMPTS && !is_requested() => {
                 tracing::info!("{error}; scanning again");
                 attempt += 1;
             }
-            done => break done,
+            done => return done,
         }
-    };
-    match done {
-        Err(refusal) if refusal.exit == Exit::Refused => {
-            let refusal = if is_requested() {
-                Error::failed("stopped by a signal before anything was deleted")
-            } else {
-                refusal
-            };
-            let refused = gc.refused(&refusal);
-            if global.format == Format::Json {
-                output::json(&json::gc(&refused))?;
-            }
-            Err(refusal)
-        }
-        done => done,
     }
+}
+
+/// Records a refusal, and returns it with its result; other errors have none.
+fn refusal(gc: &Gc<'_>, error: Error) -> (Error, Option<GcResult>) {
+    if error.exit != Exit::Refused {
+        return (error, None);
+    }
+    let error =
+        if is_requested() { Error::failed("stopped by a signal before anything was deleted") } else { error };
+    let refused = gc.refused(&error);
+    (error, Some(refused))
 }
 
 fn carry_out(global: &Global, gc: &mut Gc<'_>, dry_run: bool, asks: bool) -> Result<Exit, Error> {

@@ -67,20 +67,24 @@ fn name(word: &str) -> Option<ScanName> {
 }
 
 fn of_file(word: &str) -> Result<ComparedScan, Error> {
+    read_scan(&read_document(word)?, word.to_owned()).map_err(|why| refused(word, &why))
+}
+
+/// Reads the document of a saved scan.
+pub(super) fn read_document(word: &str) -> Result<Vec<u8>, Error> {
     let text = if word == "-" {
         read(std::io::stdin().lock(), FILE_MIB)
     } else {
         std::fs::File::open(word).and_then(|file| read(file, FILE_MIB))
     };
-    let text = text
-        .map_err(|error| Error::failed(format!("{word}: {error}")).hint(FILE_HINT))?
-        .ok_or_else(|| refused(word, &format!("longer than {FILE_MIB} MiB")))?;
-    read_scan(&text, word.to_owned()).map_err(|why| refused(word, &why))
+    text.map_err(|error| Error::failed(format!("{word}: {error}")).hint(FILE_HINT))?
+        .ok_or_else(|| refused(word, &format!("longer than {FILE_MIB} MiB")))
 }
 
 const FILE_HINT: &str = "name a file that `layersweep scan --format json` has written";
 
-fn refused(word: &str, why: &str) -> Error {
+/// Returns the error for a file that is not the document of a scan.
+pub(super) fn refused(word: &str, why: &str) -> Error {
     Error::usage(format!("{word}: {why}")).hint(FILE_HINT)
 }
 

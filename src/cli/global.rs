@@ -20,20 +20,3 @@ pub(super) struct Global {
     pub(super) other_state: bool,
     pub(super) line: RefCell<Option<ProgressLine>>,
 }
-
-impl Global {
-    /// Returns the same flags for a deletion that the user has confirmed.
-    pub(super) fn confirmed(&self) -> Self {
-        let Self { request, format, quiet, no_progress, config_named, other_state, .. } = self;
-        Self {
-            request: request.clone(),
-            format: *format,
-            quiet: *quiet,
-            yes: true,
-            no_progress: *no_progress,
-            config_named: *config_named,
-            other_state: *other_state,
-            line: RefCell::default(),
-        }
-    }
-}

@@ -39,6 +39,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use input::args::{Args, Command};
 use input::{help, man};
+use screen::full_screen::LogWriter;
 use screen::{output, terminal};
 
 use crate::services::error::{Error, Exit};
@@ -136,7 +137,7 @@ fn log_to_stderr(verbose: u8) {
     };
     tracing_subscriber::fmt()
         .with_max_level(LevelFilter::TRACE)
-        .with_writer(std::io::stderr)
+        .with_writer(LogWriter::default)
         // journald adds its own timestamps.
         .without_time()
         // The module of a message only helps a reader who knows the source.

@@ -330,7 +330,7 @@ impl Refs {
     /// Returns the bytes of an object's own nodes, each as if it were the only one.
     #[must_use]
     pub fn held_bytes(inventory: &Inventory, holds: &[NodeIx]) -> u64 {
-        holds.iter().map(|node| Self::alone(inventory, *node).bytes).sum()
+        holds.iter().map(|node| Self::alone(inventory, *node).bytes).fold(0, u64::saturating_add)
     }
 }
 

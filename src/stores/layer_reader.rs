@@ -120,8 +120,11 @@ impl<'a> LayerReader<'a> {
     }
 }
 
-/// Returns the directory with the files of a layer, which overlayfs stacks.
-fn directory_of(node: &Node, driver: &str) -> io::Result<PathBuf> {
+/// Returns the directory with the files of a layer, which overlayfs stacks. `driver`: that of its store.
+///
+/// # Errors
+/// If overlayfs does not stack layers of its driver, or its files are elsewhere.
+pub fn directory_of(node: &Node, driver: &str) -> io::Result<PathBuf> {
     let facts = node.layer.as_deref();
     let driver = facts.and_then(|facts| facts.snapshotter.as_deref()).unwrap_or(driver);
     if facts.is_some_and(|facts| facts.elsewhere.is_some()) {

@@ -99,6 +99,28 @@ pub fn has_image(request: &ScanRequest, scan: &Scan, image: &Image) -> io::Resul
 }
 
 impl Scan {
+    /// Creates the scan of a document. None of its paths can be opened.
+    #[must_use]
+    pub fn saved(inventory: Inventory, taken_at: Timestamp) -> Self {
+        let refs = Refs::new(&inventory);
+        let sysroot = Sysroot::live();
+        Self {
+            refs,
+            effort: Effort::default(),
+            taken_at,
+            request: ScanRequest::of(sysroot.clone()),
+            sysroot,
+            sizes: None,
+            editable: vec![None; inventory.stores.len()],
+            areas: vec![Vec::new(); inventory.stores.len()],
+            snapshotters: Vec::new(),
+            layer_stores: Vec::new(),
+            present: Present::at(taken_at, Vec::new()),
+            trees: StoreTrees::default(),
+            inventory,
+        }
+    }
+
     /// Returns true if everything was read: sizes are exact, not lower bounds.
     #[must_use]
     pub fn is_complete(&self) -> bool {

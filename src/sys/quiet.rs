@@ -322,6 +322,15 @@ pub fn has_immutable_flag(open: BorrowedFd<'_>) -> bool {
     ioctl_getflags(open).is_ok_and(|flags| flags.intersects(IFlags::IMMUTABLE | IFlags::APPEND))
 }
 
+/// Examines an inode in a directory without opening it, with its allocated bytes and its mode.
+///
+/// # Errors
+/// If the directory cannot be searched, or does not contain the name.
+pub fn facts_in(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<(InodeFacts, u64, u32)> {
+    let stat = rustix::fs::statat(directory, name, AS_IT_IS)?;
+    Ok((facts_of(&stat), u64::try_from(stat.st_blocks).unwrap_or(0) * 512, stat.st_mode))
+}
+
 #[allow(clippy::useless_conversion)] // the width of `st_nlink` differs by architecture
 fn facts_of(stat: &Stat) -> InodeFacts {
     InodeFacts {

@@ -23,6 +23,8 @@ fn shop() -> Vec<ImageSpec> {
             .into_iter()
             .map(|mebibytes| LayerSpec {
                 plain: vec![mebibytes * MIB],
+                // The image `two` deletes the file of the base.
+                whiteouts: if mebibytes == 6 { vec!["explore-9/plain0".into()] } else { Vec::new() },
                 younger: support::slot(),
                 ..LayerSpec::new(&format!("explore-{mebibytes}"))
             })
@@ -63,7 +65,7 @@ fn start(flags: &[String]) -> Terminal {
 
 /// Returns the MiB of the line about the marked images.
 fn said(screen: &str) -> f64 {
-    let said = regex::Regex::new(r"marked free ([0-9.]+) MiB").unwrap();
+    let said = regex::Regex::new(r"marked frees? ([0-9.]+) MiB").unwrap();
     said.captures(screen).expect("a sum")[1].parse().unwrap()
 }
 
@@ -91,14 +93,16 @@ fn marked_images_free_what_is_said() {
         assert!((said(&screen) - 20.0).abs() < 0.5, "{screen}");
         let before = disk.used_bytes();
         terminal.keys("\tDyes\r");
-        terminal.shows("Enter goes back");
-        assert!(!terminal.text().contains("marked images"), "the usual screen");
+        terminal.shows("Done: 3 images deleted");
+        assert!(!terminal.is_as_before(), "the view goes on");
         let freed = before - disk.used_bytes();
         #[allow(clippy::cast_precision_loss)] // a size for people
         let freed = freed as f64 / MIB as f64;
         assert!((freed - said(&screen)).abs() < 0.3, "{freed} MiB freed\n{screen}");
         terminal.keys("\r");
-        terminal.shows("1 image marked");
+        // It is where it was, with what is left.
+        let screen = terminal.shows("1 image marked");
+        assert!(screen.contains("› images") && screen.contains("explore/used:1"), "{screen}");
         assert_eq!(store.images().len(), 1);
         terminal.keys("q");
         assert!(terminal.wait().success());
@@ -130,7 +134,7 @@ fn marked_images_of_containerd_are_deleted() {
     let screen = terminal.shows("1 image marked");
     let before = node.loopfs.used_bytes();
     terminal.keys("\tDyes\r");
-    terminal.shows("Enter goes back");
+    terminal.shows("Done: 1 image deleted");
     #[allow(clippy::cast_precision_loss)] // a size for people
     let freed = (before - node.loopfs.used_bytes()) as f64 / MIB as f64;
     assert!((freed - said(&screen)).abs() < 0.4, "{freed} MiB freed\n{screen}");
@@ -187,9 +191,19 @@ fn view_goes_down_to_files() {
     terminal.keys("\r");
     terminal.shows("2 layers on it");
     terminal.keys("/files\r\r");
-    terminal.shows("diff/");
+    let layer = terminal.shows("9.0 MiB hidden for some");
+    assert!(layer.contains("~    9.0 MiB") && layer.contains("diff/"), "{layer}");
     terminal.keys("\r");
-    terminal.shows("9.0 MiB");
+    terminal.shows("explore-9/");
+    terminal.keys("\r");
+    terminal.shows("hidden for 1 of 3 users");
+    terminal.keys("\r");
+    terminal.shows("9.0 MiB allocated, 9.0 MiB long");
+    terminal.keys("qr");
+    terminal.until("the same directory after a new scan", |text| {
+        text.contains("hidden for 1 of 3 users") && !text.contains("measuring")
+    });
+    terminal.keys("h");
     terminal.keys("hhhh");
     terminal.shows("All layers");
     terminal.keys("\u{1b}");
@@ -227,7 +241,6 @@ fn mark_means_the_image_of_one_store() {
     terminal.shows("is also in");
     terminal.keys("\tDyes\r");
     terminal.shows("Done: 1 image deleted");
-    terminal.shows("Enter goes back");
     terminal.keys("\r");
     terminal.shows("No image is marked");
     terminal.keys("q");
@@ -235,6 +248,40 @@ fn mark_means_the_image_of_one_store() {
     let mut left = stores.iter().map(|store| store.images().len()).collect::<Vec<_>>();
     left.sort_unstable();
     assert_eq!(left, [3, 4]);
+}
+
+#[test]
+fn saved_scan_is_only_shown() {
+    if !store::require_tools() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = shop_in(&dir.path().join("storage"));
+    let state = tempfile::tempdir().unwrap();
+    let flags = flags(&store, state.path());
+    let saved = dir.path().join("saved.json");
+    for document in ["scan", "report"] {
+        let flags = flags[1..].iter().map(String::as_str);
+        let run = support::program::layersweep([document, "--format", "json"].into_iter().chain(flags));
+        std::fs::write(&saved, run.expect_code(0).stdout).unwrap();
+        let mut terminal = Terminal::start(&["explore", saved.to_str().unwrap()]);
+        terminal.shows("saved 20");
+        terminal.keys("/all images\r\ra");
+        let screen = terminal.until("the sum", |text| text.contains("4 images marked"));
+        assert!((said(&screen) - 20.0).abs() < 0.5, "{screen}");
+        assert!(screen.contains("1 stays: reg.example/explore/used:1: in use by keeper"), "{screen}");
+        terminal.keys("\tD");
+        terminal.shows("Nothing can be deleted here: a saved scan is only shown.");
+        terminal.keys("\ti");
+        terminal.shows("A saved scan has no directories and files");
+        terminal.keys("q");
+        assert!(terminal.wait().success());
+    }
+    std::fs::write(&saved, "{}").unwrap();
+    let mut terminal = Terminal::start(&["explore", saved.to_str().unwrap()]);
+    terminal.shows("it is not a document of layersweep");
+    assert_eq!(terminal.wait().code(), Some(2));
+    terminal.until("the usual screen", |_| terminal.is_as_before());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Drawing of the view, at 80 by 24 and larger. Colours only repeat what a sign beside them says.
 
+use std::sync::PoisonError;
+
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -42,6 +44,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &mut ExploreView, look: Look, wa
     view.height = usize::from(body.height).saturating_sub(1).max(1);
     frame.render_widget(Paragraph::new(header(view, look, usize::from(head.width))), head);
     let lines = match (&view.page, &view.facts) {
+        _ if view.deleting.is_some() => of_deletion(view, look, body),
         (Some(page), _) => of_page(page, body),
         (None, Some(facts)) if view.in_marked => of_marked(view, facts, look, body),
         (None, Some(facts)) => {
@@ -58,12 +61,13 @@ fn header(view: &ExploreView, look: Look, width: usize) -> Vec<Line<'static>> {
     let Some(facts) = &view.facts else { return vec![Line::from("layersweep explore")] };
     let titles: Vec<_> = view.levels.iter().map(|level| facts.title(&level.place)).collect();
     let title = match &view.page {
+        _ if view.deleting.is_some() => "deleting".into(),
         Some(page) => page.title.clone(),
         None if view.in_marked => "marked images".into(),
         None => titles.join(between),
     };
     let filesystem = view.levels.iter().find_map(|level| match level.place {
-        Place::Filesystem(ix) => facts.document.filesystems.get(ix.get()),
+        Place::Filesystem(ix) => facts.filesystems.get(ix.get()),
         _ => None,
     });
     let full = filesystem.map_or_else(String::new, |filled| {
@@ -71,12 +75,18 @@ fn header(view: &ExploreView, look: Look, width: usize) -> Vec<Line<'static>> {
         let percent = disk.used_percent.map_or_else(String::new, |percent| format!("{percent:.1}% of "));
         format!("{percent}{} used, {} available", bytes(disk.capacity_bytes), bytes(disk.available_bytes))
     });
-    let partly =
-        if facts.usage.is_complete() { "" } else { "; not everything could be read: sizes are lower bounds" };
+    let partly = if facts.is_complete { "" } else { "not everything could be read: sizes are lower bounds" };
+    let saved = if facts.is_saved {
+        format!("saved {}", facts.scan.taken_at.strftime("%Y-%m-%d %H:%M UTC"))
+    } else {
+        String::new()
+    };
+    let state: Vec<_> =
+        [saved.as_str(), full.as_str(), partly].into_iter().filter(|part| !part.is_empty()).collect();
     let bold = Style::new().add_modifier(Modifier::BOLD);
     vec![
         Line::from(Span::styled(look.cut(&title, width), bold)),
-        Line::from(look.cut(&format!("{full}{partly}"), width)),
+        Line::from(look.cut(&state.join("; "), width)),
     ]
 }
 
@@ -116,11 +126,7 @@ fn headline(has_images: bool, level: &EnteredPlace, width: usize) -> Line<'stati
     } else {
         format!("{:>SIZE$}  {:BAR$}  ", "SIZE", "")
     };
-    let only = if level.filter.is_empty() {
-        String::new()
-    } else {
-        format!("; only {:?}, Esc shows all", level.filter)
-    };
+    let only = if level.filter.is_empty() { String::new() } else { format!("; only {:?}", level.filter) };
     let text = format!(
         "  {sizes}{:<8}(by {}{only})",
         if has_images { "IMAGE" } else { "NAME" },
@@ -137,7 +143,12 @@ fn of_row(
     look: Look,
     width: usize,
 ) -> Line<'static> {
-    let mark = if is_marked { "* " } else { "  " };
+    let mark = match (is_marked, &row.hidden) {
+        (true, _) => "* ",
+        (false, Some(_)) => "~ ",
+        (false, None) => "  ",
+    };
+    let note = row.hidden.as_ref().unwrap_or(&row.note);
     let size = if row.bytes == 0 && row.overlaps { String::new() } else { bytes(row.bytes) };
     let figures = match row.image.map(|image| &facts.images[image.get()]) {
         Some(image) => format!(
@@ -149,20 +160,21 @@ fn of_row(
         None => format!("{size:>SIZE$}  {}  ", bar(row, whole, look)),
     };
     let left = width.saturating_sub(mark.len() + figures.width());
-    let note = row.note.width().min(left / 2);
-    let name = look.cut(&row.name, left.saturating_sub(note + usize::from(note > 0) * 2));
-    let gap = if note > 0 { "  " } else { "" };
-    let style = match (row.image, row.into.is_some()) {
+    let room = note.width().min(left / 2);
+    let name = look.cut(&row.name, left.saturating_sub(room + usize::from(room > 0) * 2));
+    let gap = if room > 0 { "  " } else { "" };
+    let style = match (row.image, &row.into) {
         (Some(image), _) if facts.kept(image).is_some() => look.in_colour(Color::Green),
         (Some(_), _) => look.in_colour(Color::Yellow),
-        (None, true) => look.in_colour(Color::Cyan),
-        (None, false) => Style::new(),
+        _ if row.hidden.is_some() => look.in_colour(Color::Magenta),
+        (None, Some(Place::File(_)) | None) => Style::new(),
+        (None, Some(_)) => look.in_colour(Color::Cyan),
     };
     Line::from(vec![
         Span::styled(mark, look.in_colour(Color::Red)),
         Span::raw(figures),
         Span::styled(name, style),
-        Span::raw(format!("{gap}{}", look.cut(&row.note, note))),
+        Span::raw(format!("{gap}{}", look.cut(note, room))),
     ])
 }
 
@@ -170,10 +182,14 @@ fn bar(row: &PlaceRow, whole: u64, look: Look) -> String {
     if row.overlaps || whole == 0 {
         return " ".repeat(BAR);
     }
-    let filled =
-        usize::try_from(u128::from(row.bytes) * BAR as u128 / u128::from(whole)).unwrap_or(BAR).min(BAR);
+    bar_of(row.bytes, whole, BAR, look)
+}
+
+fn bar_of(part: u64, whole: u64, width: usize, look: Look) -> String {
+    let filled = u128::from(part) * width as u128 / u128::from(whole.max(1));
+    let filled = usize::try_from(filled).unwrap_or(width).min(width);
     let (full, empty) = if look.unicode { ("█", "·") } else { ("#", ".") };
-    format!("{}{}", full.repeat(filled), empty.repeat(BAR - filled))
+    format!("{}{}", full.repeat(filled), empty.repeat(width - filled))
 }
 
 fn of_marked(view: &ExploreView, facts: &Explored, look: Look, area: Rect) -> Vec<Line<'static>> {
@@ -200,6 +216,40 @@ fn marked_line(facts: &Explored, image_ix: ImageIx, look: Look, width: usize) ->
     format!("* {frees:>SIZE$}  {}", look.cut(&format!("{name}{why}"), room))
 }
 
+fn of_deletion(view: &ExploreView, look: Look, area: Rect) -> Vec<Line<'static>> {
+    let Some(deletion) = &view.deleting else { return Vec::new() };
+    let deletion = deletion.lock().unwrap_or_else(PoisonError::into_inner);
+    let width = usize::from(area.width);
+    let expected = view.freed.iter().map(|freed| freed.bytes).fold(0, u64::saturating_add);
+    let done = deletion.number.saturating_sub(1);
+    let disks = deletion.disks.iter().map(|(mount, percent)| {
+        let percent = percent.map_or_else(|| "unknown".into(), |percent| format!("{percent:.1}%"));
+        format!("{mount} {percent} used")
+    });
+    let head = match deletion.number {
+        0 => "Planning: the node is scanned again, and each image is proven to be unused.".into(),
+        number => format!("Image {number} of {}", deletion.planned),
+    };
+    let bar = bar_of(done as u64, deletion.planned as u64, width.min(60), look);
+    let freed = format!(
+        "{} freed, {} predicted; {}",
+        bytes(deletion.freed_bytes),
+        bytes(expected),
+        disks.collect::<Vec<_>>().join(", ")
+    );
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let mut lines = vec![Line::from(Span::styled(look.cut(&head, width), bold))];
+    lines.extend([bar, freed, String::new()].map(|line| Line::from(look.cut(&line, width))));
+    // The last ones are in sight.
+    let room = usize::from(area.height).saturating_sub(lines.len());
+    let first = deletion.begun.len().saturating_sub(room);
+    lines.extend(deletion.begun.iter().enumerate().skip(first).map(|(position, name)| {
+        let mark = if position + 1 == deletion.begun.len() { "now   " } else { "done  " };
+        Line::from(look.cut(&format!("{mark}{name}"), width))
+    }));
+    lines
+}
+
 fn of_page(page: &TextPage, area: Rect) -> Vec<Line<'static>> {
     let lines = page.lines.iter().skip(page.scroll).take(usize::from(area.height));
     lines.map(|line| Line::from(line.clone())).collect()
@@ -208,7 +258,7 @@ fn of_page(page: &TextPage, area: Rect) -> Vec<Line<'static>> {
 fn footer(view: &ExploreView, look: Look, width: usize, waiting: Option<&str>) -> Vec<Line<'static>> {
     let last = match (&view.typing, waiting) {
         (Some(Typing::Answer(answer)), _) => {
-            let images = count(view.marked.len(), "image", "images");
+            let images = count(view.marked.len() - view.stays.len(), "image", "images");
             format!("Delete {images}, as `layersweep rm` would? Type yes and Enter, or Esc: {answer}")
         }
         (Some(Typing::Filter), _) => {
@@ -216,6 +266,7 @@ fn footer(view: &ExploreView, look: Look, width: usize, waiting: Option<&str>) -
             format!("/{filter}")
         }
         (None, Some(waiting)) => waiting.to_owned(),
+        (None, None) if view.deleting.is_some() => "deleting; Ctrl-C stops".into(),
         (None, None) if !view.message.is_empty() => view.message.clone(),
         (None, None) if view.page.is_some() => "j k scroll   any other key closes".into(),
         (None, None) if view.in_marked => {
@@ -249,11 +300,17 @@ fn marked_lines(view: &ExploreView) -> [String; 2] {
         })
         .collect();
     let freed = if freed.is_empty() { "nothing".to_owned() } else { freed.join("; ") };
-    let marked = count(view.marked.len(), "image", "images");
+    let marked = match view.marked.len() {
+        1 => "1 image marked frees".to_owned(),
+        number => format!("{number} images marked free"),
+    };
     let stays = view.stays.first().map_or_else(String::new, |(image, why)| {
         let name = facts.title(&Place::Image(*image));
         let verb = if view.stays.len() == 1 { "stays" } else { "stay" };
         format!("{} {verb}: {name}: {why}", view.stays.len())
     });
-    [format!("{marked} marked free {freed}"), stays]
+    [format!("{marked} {freed}"), stays]
 }
+
+#[cfg(test)]
+mod tests;

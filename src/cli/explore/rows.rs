@@ -1,21 +1,27 @@
 //! The node as rows: what each place of the view lists.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::app::usage::{self, Usage};
+use crate::app::usage;
+use crate::app::waste::HiddenInLayer;
 use crate::config::Config;
 use crate::model::deletion::plan::TargetKind;
+use crate::model::documents::reader::NodeDocument;
 use crate::model::refs::{self, LineKind, Refs, Root, is_deletable, kind_of};
 use crate::model::text::display::{count, short_id};
-use crate::model::{ContainerIx, FilesystemIx, ImageIx, NodeIx, StoreIx};
-use crate::report::json::{self, ImageDoc, ShareKind, ShareRowDoc, UsageDoc};
+use crate::model::{ContainerIx, FilesystemIx, ImageIx, NodeIx, StoreId, StoreIx};
+use crate::report::json::{self, ImageDoc, ShareKind, ShareRowDoc, UsageFilesystemDoc};
 use crate::report::text::{age, bytes, safe};
 use crate::services::diagnosis::PartKind;
 use crate::services::error::Error;
 use crate::services::observer::Observer;
 use crate::services::request::Request;
+use crate::services::scan::ScanResult;
+use crate::stores::Scan;
+use crate::stores::layer_reader::directory_of;
 use crate::stores::other_usage::SizedEntry;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +38,8 @@ pub(super) enum Place {
     Layer(NodeIx),
     /// A directory, as the node itself names it.
     Directory(PathBuf),
+    /// A file, which has facts and no rows.
+    File(PathBuf),
 }
 
 #[derive(Clone, Debug)]
@@ -45,20 +53,28 @@ pub(super) struct PlaceRow {
     pub(super) image: Option<ImageIx>,
     /// It overlaps with other rows, so it has no share of a sum.
     pub(super) overlaps: bool,
+    /// Part that layers above this one hide; shown instead of the note.
+    pub(super) hidden: Option<String>,
 }
 
 impl PlaceRow {
-    fn new(name: impl AsRef<str>, bytes: u64) -> Self {
+    pub(super) fn new(name: impl AsRef<str>, bytes: u64) -> Self {
         let name = safe(name.as_ref());
-        Self { name, bytes, note: String::new(), into: None, image: None, overlaps: false }
+        Self { name, bytes, note: String::new(), into: None, image: None, overlaps: false, hidden: None }
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Explored {
-    pub(super) usage: Usage,
-    pub(super) document: UsageDoc,
+    pub(super) scan: Arc<Scan>,
+    /// Everything could be read.
+    pub(super) is_complete: bool,
+    /// Filesystems in the order of the scan.
+    pub(super) filesystems: Vec<UsageFilesystemDoc>,
     pub(super) images: Vec<ImageDoc>,
+    pub(super) node: Option<String>,
+    /// It was read from a file: there is no disk with directories and files.
+    pub(super) is_saved: bool,
 }
 
 /// Bytes that the deletion of a set of images frees on a filesystem.
@@ -73,9 +89,77 @@ pub(super) struct FreedTogether {
 impl Explored {
     pub(super) fn read(request: &Request, observer: &dyn Observer, config: &Config) -> Result<Self, Error> {
         let usage = usage::usage(request, observer, config, None)?;
-        let document = json::usage(&usage);
+        let is_complete = usage.is_complete();
+        let inventory = &usage.result.scan.inventory;
+        let filesystems = json::usage_filesystems(inventory, &usage.disks, &usage.forecasts);
         let images = json::known_images(&usage.result, &json::fair(&usage.result.scan));
-        Ok(Self { usage, document, images })
+        let ScanResult { scan, node, .. } = usage.result;
+        Ok(Self { scan: Arc::new(scan), is_complete, filesystems, images, node, is_saved: false })
+    }
+
+    /// Reads the document of a saved scan. Its figures of each image are kept as they are.
+    pub(super) fn saved(text: &[u8]) -> Result<Self, String> {
+        let document = NodeDocument::read(text)?;
+        let (scan, disks) = usage::saved(&document)?;
+        let fair = json::fair(&scan);
+        let images = document.images.iter().enumerate().map(|(position, saved)| ImageDoc {
+            fair_bytes: saved.fair_bytes,
+            exclusive_bytes: saved.exclusive_bytes,
+            frees_bytes: saved.frees_bytes,
+            first_detected: saved.first_detected,
+            last_used: saved.last_used,
+            ..json::image(&scan, &fair, position.into())
+        });
+        Ok(Self {
+            filesystems: json::usage_filesystems(&scan.inventory, &disks, &[]),
+            images: images.collect(),
+            scan: Arc::new(scan),
+            is_complete: document.complete,
+            node: document.node.as_ref().map(ToString::to_string),
+            is_saved: true,
+        })
+    }
+
+    /// Returns the place of an earlier view in this one, if it still exists.
+    pub(super) fn find(&self, earlier: &Self, place: &Place) -> Option<Place> {
+        Some(match place {
+            Place::Filesystems => Place::Filesystems,
+            Place::Filesystem(ix) => Place::Filesystem(self.find_filesystem(earlier, *ix)?),
+            Place::Images(ix, kind) => Place::Images(self.find_filesystem(earlier, *ix)?, *kind),
+            Place::Containers(ix, kind) => Place::Containers(self.find_filesystem(earlier, *ix)?, *kind),
+            Place::Leaks(ix) => Place::Leaks(self.find_filesystem(earlier, *ix)?),
+            Place::Forest(store, None) => Place::Forest(self.find_store(earlier, *store)?, None),
+            Place::Forest(store, Some(node)) => {
+                Place::Forest(self.find_store(earlier, *store)?, Some(self.find_node(earlier, *node)?))
+            }
+            Place::Image(image) => {
+                let image = &earlier.scan.inventory[*image];
+                let store = self.find_store(earlier, image.store)?;
+                Place::Image(self.scan.inventory.find_image(store, &image.id)?)
+            }
+            Place::Layer(node) => Place::Layer(self.find_node(earlier, *node)?),
+            Place::Directory(path) => Place::Directory(path.clone()),
+            Place::File(path) => Place::File(path.clone()),
+        })
+    }
+
+    fn find_filesystem(&self, earlier: &Self, ix: FilesystemIx) -> Option<FilesystemIx> {
+        let mount = &earlier.scan.inventory[ix].mount;
+        let mut filesystems = self.scan.inventory.filesystems.iter();
+        filesystems.position(|filesystem| filesystem.mount == *mount).map(FilesystemIx::from)
+    }
+
+    fn find_store(&self, earlier: &Self, store: StoreIx) -> Option<StoreIx> {
+        self.scan.inventory.find_store(&StoreId::of(&earlier.scan.inventory[store]))
+    }
+
+    fn find_node(&self, earlier: &Self, node: NodeIx) -> Option<NodeIx> {
+        let node = &earlier.scan.inventory[node];
+        let mut nodes = self.scan.refs.nodes_of(self.find_store(earlier, node.store)?).iter().copied();
+        nodes.find(|other| {
+            let other = &self.scan.inventory[*other];
+            other.id == node.id && other.kind == node.kind && other.layer.is_some()
+        })
     }
 
     /// Returns the rows of a place whose data is here, the largest first. Those of directories are read from the disk.
@@ -89,15 +173,18 @@ impl Explored {
             Place::Forest(store, parent) => self.forest(*store, *parent),
             Place::Image(image) => self.layers_of(*image),
             Place::Layer(node) => self.holders(*node),
-            Place::Directory(_) => Vec::new(),
+            Place::Directory(_) | Place::File(_) => Vec::new(),
         }
     }
 
     pub(super) fn title(&self, place: &Place) -> String {
-        let inventory = &self.usage.result.scan.inventory;
+        let inventory = &self.scan.inventory;
         match place {
-            Place::Filesystems => "filesystems".into(),
-            Place::Filesystem(ix) => safe(&self.document.filesystems[ix.get()].filesystem.mount),
+            Place::Filesystems => match self.node.as_ref().filter(|_| self.is_saved) {
+                Some(node) => format!("filesystems of {}", safe(node)),
+                None => "filesystems".into(),
+            },
+            Place::Filesystem(ix) => safe(&self.filesystems[ix.get()].filesystem.mount),
             Place::Images(_, None) => "images".into(),
             Place::Images(_, Some(LineKind::ImagesInUse)) => "images in use".into(),
             Place::Images(_, Some(LineKind::ImagesPinned)) => "images kept by a rule".into(),
@@ -112,19 +199,19 @@ impl Explored {
             Place::Forest(_, Some(node)) => format!("layers on {}", short_id(&inventory[*node].id)),
             Place::Image(image) => safe(inventory[*image].title()),
             Place::Layer(node) => format!("layer {}", short_id(&inventory[*node].id)),
-            Place::Directory(path) => safe(&path.to_string_lossy()),
+            Place::Directory(path) | Place::File(path) => safe(&path.to_string_lossy()),
         }
     }
 
     /// Returns the position of a filesystem in order, the fullest first.
     pub(super) fn fullness(&self, place: &Place) -> Option<u64> {
         let Place::Filesystem(ix) = place else { return None };
-        let disk = &self.document.filesystems[ix.get()].filesystem;
+        let disk = &self.filesystems[ix.get()].filesystem;
         Some(disk.available_bytes.saturating_mul(1000) / disk.capacity_bytes.max(1))
     }
 
     fn filesystems(&self) -> Vec<PlaceRow> {
-        let filesystems = self.document.filesystems.iter().enumerate();
+        let filesystems = self.filesystems.iter().enumerate();
         let rows = filesystems.map(|(ix, filled)| {
             let facts = &filled.filesystem;
             let percent = facts.used_percent.map_or_else(String::new, |percent| format!("{percent:.1}% of "));
@@ -139,11 +226,11 @@ impl Explored {
     }
 
     fn filesystem(&self, ix: FilesystemIx) -> Vec<PlaceRow> {
-        let scan = &self.usage.result.scan;
-        let rows = self.document.filesystems[ix.get()].rows.iter().filter(|row| row.bytes > 0);
-        let parts = rows.map(|row| PlaceRow {
-            note: row.count.map(|count| count.to_string()).unwrap_or_default(),
-            into: into_row(ix, row),
+        let scan = &self.scan;
+        let rows: Vec<_> = self.filesystems[ix.get()].rows.iter().filter(|row| row.bytes > 0).collect();
+        let parts = rows.iter().map(|row| PlaceRow {
+            note: row.count.map_or_else(|| self.left_out(row, &rows), |count| count.to_string()),
+            into: self.place_of_row(ix, row),
             ..PlaceRow::new(label(row), row.bytes)
         });
         let stores = scan.inventory.stores.iter().enumerate().filter(|(_, store)| store.filesystem == ix);
@@ -154,7 +241,7 @@ impl Explored {
             let name = format!("All layers of {}", store.root.display());
             Some((name, bytes, Place::Forest(store_ix.into(), None))).filter(|_| bytes > 0)
         });
-        let images = self.document.filesystems[ix.get()].rows.iter().filter(|row| is_of_images(row.kind));
+        let images = self.filesystems[ix.get()].rows.iter().filter(|row| is_of_images(row.kind));
         let images = images.map(|row| row.bytes).fold(0, u64::saturating_add);
         let images = ("All images".to_owned(), images, Place::Images(ix, None));
         let whole = Some(images).filter(|(_, bytes, _)| *bytes > 0).into_iter().chain(layers);
@@ -167,8 +254,46 @@ impl Explored {
         parts.chain(whole).collect()
     }
 
+    fn place_of_row(&self, ix: FilesystemIx, row: &ShareRowDoc) -> Option<Place> {
+        use LineKind::{ContainersExited, ContainersOther, ContainersRunning};
+        match row.kind {
+            ShareKind::InStore(kind) if is_of_images(row.kind) => Some(Place::Images(ix, Some(kind))),
+            ShareKind::InStore(kind @ (ContainersRunning | ContainersExited | ContainersOther)) => {
+                Some(Place::Containers(ix, kind))
+            }
+            ShareKind::InStore(LineKind::Leaks) => Some(Place::Leaks(ix)),
+            // The whole filesystem: what is in other rows is seen there again.
+            ShareKind::Rest => {
+                Some(Place::Directory(self.scan.sysroot.shown(&self.scan.inventory[ix].mount).into()))
+            }
+            ShareKind::Object(TargetKind::Image) | ShareKind::Outside(PartKind::DeletedOpen) => None,
+            _ => row.path.as_ref().map(|path| Place::Directory(path.into())),
+        }
+    }
+
+    /// Says what a row does not have: parts of its directory that are in other rows, or the parts that a saved scan does
+    /// not know.
+    fn left_out(&self, row: &ShareRowDoc, rows: &[&ShareRowDoc]) -> String {
+        let has_outside = rows.iter().any(|row| matches!(row.kind, ShareKind::Outside(_)));
+        if row.kind == ShareKind::Rest && self.is_saved && !has_outside {
+            return "a saved report divides it".into();
+        }
+        if row.kind == ShareKind::Rest && !self.is_saved {
+            return "Enter: the whole disk".into();
+        }
+        let Some(path) = row.path.as_ref().map(Path::new) else { return String::new() };
+        let others = rows.iter().filter_map(|other| other.path.as_ref().map(Path::new));
+        let below = others.filter(|other| *other != path && other.starts_with(path)).count();
+        let stores = self.scan.inventory.stores.iter().map(|store| self.scan.sysroot.shown(&store.root));
+        let stores_below = stores.filter(|root| !row.in_store && Path::new(root).starts_with(path)).count();
+        match below + stores_below {
+            0 => String::new(),
+            parts => count(parts, "part listed apart", "parts listed apart"),
+        }
+    }
+
     fn images_on(&self, ix: FilesystemIx, kind: Option<LineKind>) -> Vec<PlaceRow> {
-        let scan = &self.usage.result.scan;
+        let scan = &self.scan;
         let images = (0..self.images.len()).map(ImageIx::from).filter(|image| {
             let root = Root::Image(*image);
             let is_here = scan.inventory[scan.inventory[*image].store].filesystem == ix
@@ -190,7 +315,7 @@ impl Explored {
     }
 
     fn idle(&self, document: &ImageDoc) -> String {
-        let now = self.usage.result.scan.taken_at;
+        let now = self.scan.taken_at;
         match (document.last_used, document.first_detected) {
             (Some(used), _) => format!("idle {}", age(Some(used), now)),
             (None, Some(detected)) => format!("never used, here {}", age(Some(detected), now)),
@@ -200,7 +325,7 @@ impl Explored {
 
     /// Returns the reason for which an image stays whatever is asked, as a clause.
     pub(super) fn kept(&self, image_ix: ImageIx) -> Option<String> {
-        let scan = &self.usage.result.scan;
+        let scan = &self.scan;
         if is_deletable(&scan.inventory, &scan.refs, Root::Image(image_ix)) {
             return None;
         }
@@ -214,7 +339,7 @@ impl Explored {
     }
 
     fn containers(&self, ix: FilesystemIx, kind: LineKind) -> Vec<PlaceRow> {
-        let inventory = &self.usage.result.scan.inventory;
+        let inventory = &self.scan.inventory;
         let containers = inventory.containers.iter().filter(|container| {
             LineKind::of_container(container.state) == kind && inventory[container.store].filesystem == ix
         });
@@ -231,7 +356,7 @@ impl Explored {
     }
 
     fn leaks(&self, ix: FilesystemIx) -> Vec<PlaceRow> {
-        let scan = &self.usage.result.scan;
+        let scan = &self.scan;
         let leaks = scan.inventory.leaks.iter().filter(|leak| scan.inventory[leak.store].filesystem == ix);
         let rows = leaks.map(|leak| PlaceRow {
             note: safe(&scan.sysroot.shown(&leak.path)),
@@ -242,7 +367,7 @@ impl Explored {
     }
 
     fn forest(&self, store: StoreIx, parent: Option<NodeIx>) -> Vec<PlaceRow> {
-        let scan = &self.usage.result.scan;
+        let scan = &self.scan;
         let layers = scan.refs.nodes_of(store).iter().copied().filter(|node| {
             let facts = &scan.inventory[*node];
             let lower = facts.needs.iter().copied().find(|need| scan.inventory[*need].layer.is_some());
@@ -252,7 +377,7 @@ impl Explored {
     }
 
     fn layer_row(&self, node: NodeIx) -> PlaceRow {
-        let scan = &self.usage.result.scan;
+        let scan = &self.scan;
         let holders = scan.refs.refcount(node) as usize;
         PlaceRow {
             note: if holders == 0 { "held by nothing".into() } else { format!("held by {holders}") },
@@ -265,7 +390,7 @@ impl Explored {
     }
 
     fn layers_of(&self, image: ImageIx) -> Vec<PlaceRow> {
-        let scan = &self.usage.result.scan;
+        let scan = &self.scan;
         let nodes = scan.refs.reach(Root::Image(image)).iter().copied();
         let layers = nodes.filter(|node| scan.inventory[*node].kind.is_layer());
         layers.map(|node| self.layer_row(node)).collect()
@@ -273,7 +398,7 @@ impl Explored {
 
     /// Returns the files of a layer, the layers on it, and everything that holds it.
     fn holders(&self, node: NodeIx) -> Vec<PlaceRow> {
-        let scan = &self.usage.result.scan;
+        let scan = &self.scan;
         let facts = &scan.inventory[node];
         let files = PlaceRow {
             note: safe(&scan.sysroot.shown(&facts.path)),
@@ -298,7 +423,7 @@ impl Explored {
     }
 
     fn container_holder(&self, container_ix: ContainerIx) -> PlaceRow {
-        let inventory = &self.usage.result.scan.inventory;
+        let inventory = &self.scan.inventory;
         let container = &inventory[container_ix];
         PlaceRow {
             note: format!("container, {}", container.state),
@@ -307,13 +432,11 @@ impl Explored {
         }
     }
 
-    /// Returns what deleting those images of a set that can be deleted frees together, by filesystem.
-    pub(super) fn freed(&self, images: impl Iterator<Item = ImageIx>) -> Vec<FreedTogether> {
-        let scan = &self.usage.result.scan;
-        let roots = images.map(Root::Image);
-        let roots: Vec<_> = roots.filter(|root| is_deletable(&scan.inventory, &scan.refs, *root)).collect();
-        let nodes = scan.refs.live().last_held_by(&roots);
-        let filesystems = self.document.filesystems.iter().enumerate();
+    /// Returns what deleting images that can be deleted frees together, by filesystem.
+    pub(super) fn freed(&self, images: &[Root]) -> Vec<FreedTogether> {
+        let scan = &self.scan;
+        let nodes = scan.refs.live().last_held_by(images);
+        let filesystems = self.filesystems.iter().enumerate();
         let freed = filesystems.map(|(ix, filled)| {
             let here = nodes.iter().map(|node| &scan.inventory[*node]);
             let here = here.filter(|node| node.filesystem == ix.into());
@@ -334,9 +457,9 @@ impl Explored {
     }
 }
 
-pub(super) fn rows_of_directory(directory: &std::path::Path, entries: &[SizedEntry]) -> Vec<PlaceRow> {
+pub(super) fn rows_of_directory(directory: &Path, entries: &[SizedEntry]) -> Vec<PlaceRow> {
     let rows = entries.iter().map(|entry| {
-        let mark = if entry.is_directory { "/" } else { "" };
+        let (mark, path) = (if entry.is_directory { "/" } else { "" }, directory.join(&entry.name));
         let inodes = usize::try_from(entry.size.inodes).unwrap_or(usize::MAX);
         let note = match (entry.is_partial, entry.is_directory) {
             (true, _) => "or more: a part cannot be read".into(),
@@ -345,7 +468,7 @@ pub(super) fn rows_of_directory(directory: &std::path::Path, entries: &[SizedEnt
         };
         PlaceRow {
             note,
-            into: entry.is_directory.then(|| Place::Directory(directory.join(&entry.name))),
+            into: Some(if entry.is_directory { Place::Directory(path) } else { Place::File(path) }),
             ..PlaceRow::new(format!("{}{mark}", entry.name.to_string_lossy()), entry.size.bytes)
         }
     });
@@ -366,16 +489,74 @@ fn is_of_images(kind: ShareKind) -> bool {
     matches!(kind, ShareKind::InStore(kind) if kinds.contains(&kind))
 }
 
-fn into_row(ix: FilesystemIx, row: &ShareRowDoc) -> Option<Place> {
-    use LineKind::{ContainersExited, ContainersOther, ContainersRunning};
-    match row.kind {
-        ShareKind::InStore(kind) if is_of_images(row.kind) => Some(Place::Images(ix, Some(kind))),
-        ShareKind::InStore(kind @ (ContainersRunning | ContainersExited | ContainersOther)) => {
-            Some(Place::Containers(ix, kind))
+/// Returns the directory of a layer that has its files, as the node itself names it; `None` if no layer hides them.
+pub(super) fn files_of_layer(scan: &Scan, node_ix: NodeIx) -> Option<PathBuf> {
+    let node = &scan.inventory[node_ix];
+    let files = directory_of(node, &scan.inventory[node.store].driver).ok()?;
+    Some(scan.sysroot.shown(&files).into())
+}
+
+/// Writes into the rows of a directory which of its files upper layers hide. `files`: the layer's directory with its files.
+pub(super) fn mark_hidden(rows: &mut [PlaceRow], files: &Path, hidden: &HiddenInLayer) {
+    for row in rows {
+        let (path, is_directory) = match &row.into {
+            Some(Place::Directory(path)) => (path, true),
+            Some(Place::File(path)) => (path, false),
+            _ => continue,
+        };
+        row.hidden = match path.strip_prefix(files) {
+            Ok(inside) if !is_directory => hidden.files.get(inside).map(|(_, viewers)| {
+                if *viewers >= hidden.viewers {
+                    "hidden by upper layers".into()
+                } else {
+                    format!("hidden for {viewers} of {} users", hidden.viewers)
+                }
+            }),
+            Ok(inside) => sum(hidden, inside),
+            Err(_) if files.starts_with(path) => sum(hidden, Path::new("")),
+            Err(_) => None,
+        };
+    }
+}
+
+fn sum(hidden: &HiddenInLayer, directory: &Path) -> Option<String> {
+    let below =
+        hidden.files.range(directory.to_path_buf()..).take_while(|(path, _)| path.starts_with(directory));
+    let (mut of_all, mut of_some) = (0_u64, 0_u64);
+    for (_, (bytes, viewers)) in below {
+        let sum = if *viewers >= hidden.viewers { &mut of_all } else { &mut of_some };
+        *sum = sum.saturating_add(*bytes);
+    }
+    match (of_all, of_some) {
+        (0, 0) => None,
+        (0, of_some) => Some(format!("{} hidden for some", bytes(of_some))),
+        (of_all, _) => Some(format!("{} hidden", bytes(of_all))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_files_are_marked_in_their_directories() {
+        let file = |path: &str, bytes, viewers| (PathBuf::from(path), (bytes, viewers));
+        let files = [file("usr/bin/a", 1 << 20, 2), file("usr/bin/b", 2 << 20, 1), file("var/c", 3 << 20, 1)];
+        let hidden = HiddenInLayer { viewers: 2, files: files.into(), is_partial: false };
+        let files = Path::new("/s/overlay/0a/diff");
+        for (path, is_directory, expected) in [
+            ("/s/overlay/0a/diff", true, Some("1.0 MiB hidden")),
+            ("/s/overlay/0a/diff/usr", true, Some("1.0 MiB hidden")),
+            ("/s/overlay/0a/diff/var", true, Some("3.0 MiB hidden for some")),
+            ("/s/overlay/0a/diff/usr/bin/a", false, Some("hidden by upper layers")),
+            ("/s/overlay/0a/diff/usr/bin/b", false, Some("hidden for 1 of 2 users")),
+            ("/s/overlay/0a/diff/usr/bi", true, None),
+            ("/s/overlay/0a/link", false, None),
+        ] {
+            let place = if is_directory { Place::Directory(path.into()) } else { Place::File(path.into()) };
+            let mut rows = [PlaceRow { into: Some(place), ..PlaceRow::new("x", 1) }];
+            mark_hidden(&mut rows, files, &hidden);
+            assert_eq!(rows[0].hidden.as_deref(), expected, "{path}");
         }
-        ShareKind::InStore(LineKind::Leaks) => Some(Place::Leaks(ix)),
-        ShareKind::Object(TargetKind::Image) | ShareKind::Rest => None,
-        ShareKind::Outside(PartKind::DeletedOpen) => None,
-        _ => row.path.as_ref().map(|path| Place::Directory(path.into())),
     }
 }

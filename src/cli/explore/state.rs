@@ -3,25 +3,55 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::rows::{Explored, FreedTogether, Place, PlaceRow};
-use crate::model::{FilesystemIx, ImageIx};
+use super::rows::{Explored, FreedTogether, Place, PlaceRow, files_of_layer, mark_hidden};
+use crate::app::waste::HiddenInLayer;
+use crate::model::refs::Root;
+use crate::model::{FilesystemIx, ImageIx, NodeIx};
 use crate::report::text::safe;
+use crate::stores::Scan;
 
 /// Work that the view asks for; the answer comes later.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Job {
     Scan,
     Directory(PathBuf),
+    File(PathBuf),
+    /// Find what upper layers hide of a layer.
+    Hidden(Arc<Scan>, NodeIx),
     Explain(String),
     Waste(String),
     /// Write the marked images to a list for `rm --file`.
     Export,
     Delete,
+    /// End a deletion.
+    Stop,
     Suspend,
     Quit,
+}
+
+/// Progress of a deletion, which its thread writes.
+#[derive(Debug, Default)]
+pub(super) struct DeletionProgress {
+    /// Number of the deletion that has begun, from 1.
+    pub(super) number: usize,
+    pub(super) planned: usize,
+    /// Titles of the images whose deletion has begun.
+    pub(super) begun: Vec<String>,
+    pub(super) freed_bytes: u64,
+    /// Filesystems on which it frees bytes, each with the percentage used.
+    pub(super) disks: Vec<(String, Option<f64>)>,
+    pub(super) messages: Vec<String>,
+}
+
+impl DeletionProgress {
+    pub(super) fn new(view: &ExploreView) -> Self {
+        let disks = view.freed.iter().map(|freed| (freed.mount.clone(), freed.percents.map(|(now, _)| now)));
+        Self { planned: view.marked.len() - view.stays.len(), disks: disks.collect(), ..Self::default() }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +87,19 @@ pub(super) struct EnteredPlace {
     pub(super) is_waiting: bool,
 }
 
+impl EnteredPlace {
+    /// Replaces the rows; the selection stays with the row of the same name, or else where it is. The order follows.
+    fn set_rows(&mut self, rows: Vec<PlaceRow>) {
+        let selected = self.shown.get(self.selected).map(|row| &self.rows[*row].name);
+        let same = selected.and_then(|name| rows.iter().position(|row| row.name == *name));
+        self.shown = same.into_iter().collect();
+        if same.is_some() {
+            self.selected = 0;
+        }
+        self.rows = rows;
+    }
+}
+
 /// Text over the view, for example an explanation.
 #[derive(Debug)]
 pub(super) struct TextPage {
@@ -87,6 +130,9 @@ pub(super) struct ExploreView {
     pub(super) page: Option<TextPage>,
     pub(super) typing: Option<Typing>,
     pub(super) message: String,
+    pub(super) deleting: Option<Arc<Mutex<DeletionProgress>>>,
+    /// Files that upper layers hide, of the layer that was entered last; `None` until they are found.
+    hidden: Option<(NodeIx, Option<HiddenInLayer>)>,
     /// Reason for which nothing can be deleted from here.
     pub(super) read_only: Option<String>,
     pub(super) height: usize,
@@ -105,28 +151,60 @@ impl ExploreView {
             page: None,
             typing: None,
             message: String::new(),
+            deleting: None,
+            hidden: None,
             read_only,
             height: 1,
         }
     }
 
-    /// Shows the result of a scan. Marks stay with images that still exist.
-    pub(super) fn set_facts(&mut self, facts: Explored) {
-        let earlier: Vec<_> =
+    /// Shows the result of a scan. Marks stay with images, and the view with its place, as far as they still exist.
+    pub(super) fn set_facts(&mut self, facts: Explored) -> Option<Job> {
+        let marked: HashSet<_> =
             self.facts.iter().flat_map(|old| self.marked.iter().map(|ix| key(old, *ix))).collect();
         let images = (0..facts.images.len()).map(ImageIx::from);
-        self.marked = images.filter(|ix| earlier.contains(&key(&facts, *ix))).collect();
-        self.facts = Some(facts);
+        self.marked = images.filter(|ix| marked.contains(&key(&facts, *ix))).collect();
+        let earlier = self.facts.replace(facts);
+        self.hidden = None;
         // The question was about what the earlier scan found.
-        if self.typing.take().is_some_and(|typing| matches!(typing, Typing::Answer(_))) {
+        if matches!(self.typing, Some(Typing::Answer(_))) {
+            self.typing = None;
             self.message = "The node was scanned again: nothing was deleted.".into();
         }
-        self.levels.clear();
-        self.enter(Place::Filesystems);
-        if self.level().is_some_and(|level| level.rows.len() == 1) {
-            self.enter(Place::Filesystem(FilesystemIx::from(0)));
+        let levels = std::mem::take(&mut self.levels);
+        match earlier {
+            Some(earlier) => self.enter_again(&earlier, levels),
+            None => {
+                self.enter(Place::Filesystems);
+                if self.level().is_some_and(|level| level.rows.len() == 1) {
+                    self.enter(Place::Filesystem(FilesystemIx::from(0)));
+                }
+            }
         }
         self.marks_changed();
+        let level = self.levels.last_mut()?;
+        let Place::Directory(path) = &level.place else { return None };
+        level.is_waiting = true;
+        Some(Job::Directory(path.clone()))
+    }
+
+    /// Enters the places of an earlier scan, each with its order, filter and selected row.
+    fn enter_again(&mut self, earlier: &Explored, levels: Vec<EnteredPlace>) {
+        for mut level in levels {
+            let Some(place) = self.facts.as_ref().and_then(|facts| facts.find(earlier, &level.place)) else {
+                return;
+            };
+            let is_directory = matches!(place, Place::Directory(_));
+            level.place = place;
+            if !is_directory && let Some(facts) = &self.facts {
+                level.set_rows(facts.rows(&level.place));
+            }
+            if level.rows.is_empty() && !is_directory && !self.levels.is_empty() {
+                return;
+            }
+            self.order(&mut level);
+            self.levels.push(level);
+        }
     }
 
     pub(super) fn level(&self) -> Option<&EnteredPlace> {
@@ -154,17 +232,79 @@ impl ExploreView {
         job
     }
 
-    /// Shows the entries of a directory, if it is still the innermost level. Leaves it if it cannot be read.
+    /// Shows the entries of a directory. Leaves it if it cannot be read.
     pub(super) fn set_directory(&mut self, directory: &Path, rows: Result<Vec<PlaceRow>, String>) {
-        let is_shown = |level: &mut EnteredPlace| level.place == Place::Directory(directory.to_path_buf());
-        let Some(mut level) = self.levels.pop_if(is_shown) else { return };
+        let place = Place::Directory(directory.to_path_buf());
+        let Some(position) = self.levels.iter().rposition(|level| level.place == place) else { return };
         match rows {
             Ok(rows) => {
-                (level.rows, level.is_waiting) = (rows, false);
-                self.order(&mut level);
-                self.levels.push(level);
+                let mut inner = self.levels.split_off(position);
+                let level = &mut inner[0];
+                level.set_rows(rows);
+                level.is_waiting = false;
+                self.order(level);
+                self.levels.append(&mut inner);
+                self.mark_hidden();
             }
-            Err(why) => self.message = why,
+            Err(why) => {
+                self.levels.truncate(position.max(1));
+                self.message = why;
+            }
+        }
+    }
+
+    /// Returns the layer in which the innermost place is.
+    fn layer(&self) -> Option<NodeIx> {
+        let Place::Directory(_) = self.level()?.place else { return None };
+        self.levels.iter().rev().find_map(|level| match level.place {
+            Place::Layer(node_ix) => Some(node_ix),
+            _ => None,
+        })
+    }
+
+    /// Returns the search for what upper layers hide of the layer in which the view is, unless it has begun.
+    pub(super) fn unmarked_layer(&mut self) -> Option<Job> {
+        let layer = self.layer()?;
+        if self.hidden.as_ref().is_some_and(|(known, _)| *known == layer) {
+            return None;
+        }
+        self.hidden = Some((layer, None));
+        Some(Job::Hidden(Arc::clone(&self.facts.as_ref()?.scan), layer))
+    }
+
+    /// Shows what upper layers hide of a layer, if the view is still in it.
+    pub(super) fn set_hidden(
+        &mut self,
+        scan: &Arc<Scan>,
+        layer: NodeIx,
+        hidden: Result<HiddenInLayer, String>,
+    ) {
+        let is_shown = self.facts.as_ref().is_some_and(|facts| Arc::ptr_eq(&facts.scan, scan));
+        let Some((_, found)) = self.hidden.as_mut().filter(|(known, _)| is_shown && *known == layer) else {
+            return;
+        };
+        match hidden {
+            Ok(hidden) => {
+                if hidden.is_partial {
+                    self.message = "Not all upper layers were read: they may hide more.".into();
+                }
+                *found = Some(hidden);
+                self.mark_hidden();
+            }
+            Err(why) => self.message = safe(&why),
+        }
+    }
+
+    fn mark_hidden(&mut self) {
+        let layer = self.layer();
+        if let (Some(facts), Some((known, Some(hidden)))) = (&self.facts, &self.hidden)
+            && layer == Some(*known)
+        {
+            let Some(files) = files_of_layer(&facts.scan, *known) else { return };
+            for level in self.levels.iter_mut().rev().take_while(|level| level.place != Place::Layer(*known))
+            {
+                mark_hidden(&mut level.rows, &files, hidden);
+            }
         }
     }
 
@@ -200,7 +340,10 @@ impl ExploreView {
             Sort::Name => level.shown.sort_by(|a, b| level.rows[*a].name.cmp(&level.rows[*b].name)),
         }
         let stays = selected.and_then(|row| level.shown.iter().position(|shown| *shown == row));
-        level.selected = stays.unwrap_or(0);
+        level.selected = match selected {
+            Some(_) => stays.unwrap_or(0),
+            None => level.selected.min(level.shown.len().saturating_sub(1)),
+        };
     }
 
     fn reorder(&mut self, change: impl FnOnce(&mut EnteredPlace)) {
@@ -229,9 +372,15 @@ impl ExploreView {
 
     fn marks_changed(&mut self) {
         if let Some(facts) = &self.facts {
-            let marked = self.marked.iter().copied();
-            self.stays = marked.filter_map(|image| Some((image, facts.kept(image)?))).collect();
-            self.freed = facts.freed(self.marked.iter().copied());
+            let mut deletable = Vec::with_capacity(self.marked.len());
+            self.stays.clear();
+            for image in &self.marked {
+                match facts.kept(*image) {
+                    Some(why) => self.stays.push((*image, why)),
+                    None => deletable.push(Root::Image(*image)),
+                }
+            }
+            self.freed = facts.freed(&deletable);
         }
         self.marked_selected = self.marked_selected.min(self.marked.len().saturating_sub(1));
         self.in_marked &= !self.marked.is_empty();
@@ -271,10 +420,16 @@ impl ExploreView {
     pub(super) fn key(&mut self, key: KeyEvent) -> Option<Job> {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
+                KeyCode::Char('c') if self.deleting.is_some() => Some(Job::Stop),
                 KeyCode::Char('c') => Some(Job::Quit),
                 KeyCode::Char('z') => Some(Job::Suspend),
+                KeyCode::Char('d' | 'f') => self.key(KeyCode::PageDown.into()),
+                KeyCode::Char('u' | 'b') => self.key(KeyCode::PageUp.into()),
                 _ => None,
             };
+        }
+        if self.deleting.is_some() {
+            return None;
         }
         self.message.clear();
         match self.typing.take() {
@@ -373,8 +528,9 @@ impl ExploreView {
             KeyCode::Tab => self.in_marked = !self.in_marked,
             KeyCode::Char('D') => self.ask(),
             KeyCode::Char('?') => self.page = Some(self.help()),
-            KeyCode::Char('d' | 'x') => {
-                self.message = "Tab shows the marked images, and D deletes them there.".into()
+            KeyCode::Char('d' | 'x') | KeyCode::Delete => {
+                self.message =
+                    "Space marks an image; Tab shows the marked ones, and D deletes them there.".into()
             }
             KeyCode::Char(_) => self.message = "This key does nothing here: ? lists the keys.".into(),
             _ => {}
@@ -389,7 +545,13 @@ impl ExploreView {
             return self.enter(Place::Image(image));
         }
         let into = self.selected_row()?.into.clone();
+        let is_saved = self.facts.as_ref()?.is_saved;
         match into {
+            Some(Place::Directory(_) | Place::File(_)) if is_saved => {
+                self.message = SAVED.into();
+                None
+            }
+            Some(Place::File(path)) => Some(Job::File(path)),
             Some(place) => self.enter(place),
             None => {
                 self.message = "There is nothing below this row.".into();
@@ -438,13 +600,20 @@ impl ExploreView {
             self.message = "This is for images only.".into();
         }
         let facts = self.facts.as_ref()?;
-        Some(job(facts.usage.result.scan.inventory[image?].id.to_string()))
+        if facts.is_saved {
+            self.message = SAVED.into();
+            return None;
+        }
+        Some(job(facts.scan.inventory[image?].id.to_string()))
     }
 
     fn ask(&mut self) {
         self.message = match (&self.read_only, self.in_marked) {
             (Some(why), _) => format!("Nothing can be deleted here: {why}."),
             (None, false) => "Deletions begin in the marked pane: Tab opens it.".into(),
+            (None, true) if self.stays.len() == self.marked.len() => {
+                "None of these images can be deleted.".into()
+            }
             (None, true) => {
                 self.typing = Some(Typing::Answer(String::new()));
                 String::new()
@@ -472,7 +641,7 @@ impl ExploreView {
             Some(Place::Layer(_)) => "layersweep explain LAYER",
             Some(Place::Forest(..)) => "layersweep layers --tree",
             Some(Place::Leaks(_)) => "layersweep sweep",
-            Some(Place::Directory(_)) => "layersweep explain PATH",
+            Some(Place::Directory(_) | Place::File(_)) => "layersweep explain PATH",
             _ => "layersweep usage",
         };
         let lines =
@@ -481,6 +650,9 @@ impl ExploreView {
     }
 }
 
+/// Answer to a key that needs more than a saved scan has.
+const SAVED: &str = "A saved scan has no directories and files: this needs the disk itself.";
+
 const HELP: &str = "\
 j k, arrows    down, up            g G, Home End   first, last row
 Enter, l       into the row        h, Esc          back
@@ -488,13 +660,16 @@ Space          mark the image      a               mark all shown, or none
 s              sort by size, exclusive, frees, age
 n              sort by name        /               show only rows with this text
 i              explain the image   w               its wasted bytes
-Tab            the marked images   E               write them to a list for rm --file
+Tab            the marked images   E               list them for rm --file
 D              in the marked pane: delete them, after a typed yes
 r              scan again          q               quit
 
+*              the image is marked
+~              layers above this one hide it, or a part of it
+
 FAIR is an image's share: layers are divided equally among all that use them.
-EXCLUSIVE is what it alone has, FREES what its deletion alone frees. The line at the
-bottom says what all marked images free together.";
+EXCLUSIVE is what it alone has, FREES what its deletion alone frees. The line at
+the bottom says what all marked images free together.";
 
 fn key(facts: &Explored, image: ImageIx) -> (String, String) {
     let document = &facts.images[image.get()];

@@ -288,6 +288,11 @@ pub struct WasteArgs {
 
 #[derive(Debug, ClapArgs)]
 pub struct ExploreArgs {
+    /// Show a saved scan instead: a file that `scan --format json` or `report --format json` has written.
+    /// Nothing is deleted
+    #[arg(value_name = "FILE")]
+    pub file: Option<String>,
+
     /// Delete nothing, whatever is typed
     #[arg(long)]
     pub read_only: bool,

@@ -1,5 +1,6 @@
 //! Streams, the terminal, signals and files that are written.
 
+pub mod full_screen;
 pub mod outfile;
 pub mod output;
 pub mod own_commands;

@@ -122,7 +122,7 @@ impl SummaryFiller<'_> {
 
 /// Returns a path below a mounted root as the node itself names it, which is how the node's records and other
 /// scans name it. See [`Sysroot`](crate::sys::sysroot::Sysroot) for the paths of an ostree system.
-fn node_path(sysroot: Option<&str>, path: &str) -> String {
+pub(super) fn node_path(sysroot: Option<&str>, path: &str) -> String {
     let Some(Ok(inside)) = sysroot.map(|sysroot| Path::new(path).strip_prefix(sysroot)) else {
         return path.to_owned();
     };

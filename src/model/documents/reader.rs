@@ -1,6 +1,6 @@
-//! Reader of the documents that `scan` and `report` print, for `diff FILE` and `report --merge`.
+//! Reader of the documents that `scan` and `report` print, for `diff FILE`, `explore FILE` and `report --merge`.
 //!
-//! Fields that neither needs are skipped without being stored, so that a later version can add some. Texts are borrowed
+//! Fields that none of them needs are skipped without being stored, so that a later version can add some. Texts are borrowed
 //! from the document, unless they contain an escape: a document may have 256 MiB, and several are read at a time.
 
 use std::borrow::Cow;
@@ -109,8 +109,8 @@ pub(crate) struct DocumentFilesystem<'a> {
     #[serde(default)]
     pub(crate) thresholds: Vec<Mark>,
     /// Parts of the used bytes; only in a document of `report`.
-    #[serde(default)]
-    pub(crate) parts: Vec<DocumentPart>,
+    #[serde(default, borrow)]
+    pub(crate) parts: Vec<DocumentPart<'a>>,
     /// Forecast; only in a document of `report`.
     #[serde(default)]
     pub(crate) forecast: Option<DocumentForecast>,
@@ -133,10 +133,16 @@ pub(crate) enum MarkName {
     Other,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(expecting = "an object")]
-pub(crate) struct DocumentPart {
+pub(crate) struct DocumentPart<'a> {
     pub(crate) kind: DocumentPartKind,
+    #[serde(default, borrow)]
+    pub(crate) label: Text<'a>,
+    #[serde(default, borrow)]
+    pub(crate) path: Option<Text<'a>>,
+    #[serde(default, borrow)]
+    pub(crate) store: Option<Text<'a>>,
     pub(crate) bytes: u64,
 }
 
@@ -177,6 +183,10 @@ pub(crate) struct DocumentStore<'a> {
     pub(crate) filesystem: Text<'a>,
     pub(crate) bytes: DocumentBytes,
     pub(crate) reclaimable_bytes: u64,
+    #[serde(default)]
+    pub(crate) read_only: bool,
+    #[serde(default, borrow)]
+    pub(crate) consistency: Text<'a>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -201,9 +211,31 @@ pub(crate) struct DocumentImage<'a> {
     pub(crate) names: Vec<Text<'a>>,
     pub(crate) in_use: bool,
     pub(crate) pinned: bool,
+    #[serde(default, borrow)]
+    pub(crate) used_by: Vec<DocumentUser<'a>>,
+    #[serde(default, borrow)]
+    pub(crate) pinned_by: Vec<Text<'a>>,
+    #[serde(default, borrow)]
+    pub(crate) out_of_reach: Option<Text<'a>>,
+    #[serde(default)]
+    pub(crate) first_detected: Option<Timestamp>,
+    #[serde(default)]
+    pub(crate) last_used: Option<Timestamp>,
     pub(crate) total_bytes: u64,
     pub(crate) exclusive_bytes: u64,
+    #[serde(default)]
+    pub(crate) fair_bytes: u64,
     pub(crate) frees_bytes: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
+pub(crate) struct DocumentUser<'a> {
+    /// `external`: a user that is not in the document.
+    #[serde(borrow)]
+    pub(crate) kind: Text<'a>,
+    #[serde(borrow)]
+    pub(crate) name: Text<'a>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -219,6 +251,21 @@ pub(crate) struct DocumentLayer<'a> {
     /// Ids of the images that reach it.
     #[serde(borrow)]
     pub(crate) images: Vec<Text<'a>>,
+    /// Ids of the containers that reach it.
+    #[serde(default, borrow)]
+    pub(crate) containers: Vec<Text<'a>>,
+    #[serde(default, borrow)]
+    pub(crate) parent: Option<Text<'a>>,
+    #[serde(default, borrow)]
+    pub(crate) path: Text<'a>,
+    #[serde(default)]
+    pub(crate) read_write: bool,
+    #[serde(default)]
+    pub(crate) build_cache: bool,
+    #[serde(default)]
+    pub(crate) unmeasured: bool,
+    #[serde(default)]
+    pub(crate) inodes: u64,
     pub(crate) bytes: u64,
 }
 
@@ -231,6 +278,12 @@ pub(crate) struct DocumentContainer<'a> {
     pub(crate) store: Text<'a>,
     #[serde(borrow)]
     pub(crate) name: Text<'a>,
+    #[serde(default, borrow)]
+    pub(crate) image_id: Option<Text<'a>>,
+    #[serde(default, borrow)]
+    pub(crate) owner: Text<'a>,
+    #[serde(default, borrow)]
+    pub(crate) state: Text<'a>,
     pub(crate) bytes: u64,
 }
 
@@ -245,6 +298,8 @@ pub(crate) struct DocumentLeak<'a> {
     pub(crate) class: Text<'a>,
     #[serde(borrow)]
     pub(crate) verdict: Text<'a>,
+    #[serde(default, borrow)]
+    pub(crate) path: Text<'a>,
     pub(crate) bytes: u64,
 }
 

@@ -210,6 +210,12 @@ impl LayerView {
         self.files.iter().filter(|file| file.visible_names == 0).map(|file| file.place)
     }
 
+    /// Returns the files that are hidden for some viewers of the layers that were above, with the number of these viewers.
+    pub fn hidden_for(&self) -> impl Iterator<Item = (HiddenFile, u32)> + '_ {
+        let hidden = self.files.iter().filter(|file| file.hidden_viewers > 0);
+        hidden.map(|file| (file.place, file.hidden_viewers))
+    }
+
     fn children(&self, directory: usize) -> Vec<usize> {
         let mut children = Vec::new();
         let mut next = self.names[directory].first;

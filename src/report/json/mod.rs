@@ -67,7 +67,7 @@ pub use repull::{RepullDoc, RepullImageDoc, repull};
 pub use scan::{explanation, images, known_images, layers, scan};
 pub use story::{EndedBy, LifeDoc, StoryDoc};
 pub use sweep::{SweepDoc, SweepLeakDoc, sweep, sweep_refused};
-pub use usage::{GroupDoc, ShareKind, ShareRowDoc, UsageDoc, UsageFilesystemDoc, usage};
+pub use usage::{GroupDoc, ShareKind, ShareRowDoc, UsageDoc, UsageFilesystemDoc, usage, usage_filesystems};
 pub use waste::{WasteDoc, waste};
 
 /// Document of `layersweep scan`.

@@ -9,7 +9,7 @@ use crate::model::deletion::plan::TargetKind;
 use crate::model::documents::comparison::GrowthKind;
 use crate::model::refs::{GroupBy, GroupKind, Line, LineKind};
 use crate::model::text::names::string_schema;
-use crate::model::{Filesystem, Finding, StoreIx};
+use crate::model::{Filesystem, Finding, Inventory, StoreIx};
 use crate::policy::forecast::Forecast;
 use crate::services::diagnosis::{Part, PartKind, StoppedHolders};
 
@@ -182,25 +182,33 @@ pub struct GroupDoc {
 pub fn usage(usage: &Usage) -> UsageDoc {
     let scan = &usage.result.scan;
     let inventory = &scan.inventory;
-    let filesystems = inventory.filesystems.iter().zip(&usage.disks).zip(&usage.forecasts);
     let stores = (0..inventory.stores.len()).map(StoreIx::from);
     UsageDoc {
         header: Header::new(DocumentKind::Usage, scan.taken_at),
         complete: usage.is_complete(),
         by: usage.by,
-        filesystems: filesystems
-            .enumerate()
-            .map(|(position, ((facts, disk), forecast))| {
-                let saved_bytes = inventory.saved_bytes.get(&position.into()).copied().unwrap_or(0);
-                UsageFilesystemDoc { saved_bytes, ..of_filesystem(facts, disk, forecast.as_ref()) }
-            })
-            .collect(),
+        filesystems: usage_filesystems(inventory, &usage.disks, &usage.forecasts),
         stores: stores.map(|store_ix| usage_store(scan, store_ix)).collect(),
         stopped: usage.stopped.clone(),
         gc_refused: usage.refused.clone(),
         totals: totals(scan),
         warnings: inventory.findings.iter().chain(&usage.findings).cloned().collect(),
     }
+}
+
+/// Builds the objects of all filesystems. `forecasts` may be shorter than `disks`.
+pub fn usage_filesystems(
+    inventory: &Inventory,
+    disks: &[DiskUsage],
+    forecasts: &[Option<Forecast>],
+) -> Vec<UsageFilesystemDoc> {
+    let filesystems = inventory.filesystems.iter().zip(disks).enumerate();
+    let documents = filesystems.map(|(position, (facts, disk))| {
+        let forecast = forecasts.get(position).and_then(Option::as_ref);
+        let saved_bytes = inventory.saved_bytes.get(&position.into()).copied().unwrap_or(0);
+        UsageFilesystemDoc { saved_bytes, ..of_filesystem(facts, disk, forecast) }
+    });
+    documents.collect()
 }
 
 fn of_filesystem(facts: &Filesystem, disk: &DiskUsage, forecast: Option<&Forecast>) -> UsageFilesystemDoc {

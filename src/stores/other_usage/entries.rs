@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use crate::disk::Progress;
 use crate::model::space::BytesAndInodes;
-use crate::sys::quiet::{self, FileKind, Step};
+use crate::sys::quiet::{self, FileKind, InodeFacts, Step};
 use crate::sys::sysroot::Sysroot;
 
 /// Entry of a directory.
@@ -57,6 +57,26 @@ pub fn entries(sysroot: &Sysroot, directory: &Path, progress: &Progress) -> io::
         entry.size.inodes = entry.size.inodes.saturating_add(1);
     });
     Ok(found.into_values().collect())
+}
+
+/// File in a directory, as its inode describes it.
+#[derive(Clone, Copy, Debug)]
+pub struct FileInDirectory {
+    pub facts: InodeFacts,
+    /// Allocated bytes.
+    pub bytes: u64,
+    pub mode: u32,
+}
+
+/// Examines a file, which is named as the node itself names it, without opening it. A symlink is examined itself.
+///
+/// # Errors
+/// If its directory cannot be opened, or does not contain it.
+pub fn file(sysroot: &Sysroot, path: &Path) -> io::Result<FileInDirectory> {
+    let (directory, name) = path.parent().zip(path.file_name()).ok_or(io::ErrorKind::NotFound)?;
+    let directory = sysroot.open(directory)?;
+    let (facts, bytes, mode) = quiet::facts_in(directory.fd(), name)?;
+    Ok(FileInDirectory { facts, bytes, mode })
 }
 
 #[cfg(test)]

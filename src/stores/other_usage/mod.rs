@@ -27,7 +27,7 @@ use crate::sys::mounts::{self, Location, Mount};
 use crate::sys::quiet;
 
 pub use below::{BytesBelow, OutsideUse, below};
-pub use entries::{SizedEntry, entries};
+pub use entries::{FileInDirectory, SizedEntry, entries, file};
 pub use large::podman_volumes;
 pub use paths::{LargePath, LargePathKind, largest_paths};
 pub use places::filesystem_of;

@@ -127,12 +127,14 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
              directories and files. Images can be marked: the line at the bottom says what all marked images free \
              together, how full the disk is then, and why some stay. Layers that several of them share count once, \
              which no sum of a list of sizes can do.",
-            "`D` in the marked pane deletes them after a typed `yes`. It leaves the full screen and is `rm`: the same \
-             plan, proofs, progress and record. With --read-only or --sysroot, and for other users than root, nothing \
-             is deleted. Signals and errors give the terminal back.",
+            "`D` in the marked pane deletes them after a typed `yes`, as `rm` does: with the same plan, proofs and record. \
+             The view shows the progress, an image at a time, and then the result. With --read-only, --sysroot or FILE, \
+             and for other users than root, nothing is deleted. Signals and errors give the terminal back.",
+            "FILE is the document of a saved scan, of this or another machine: what was recorded is shown, and what needs \
+             the disk (directories and files, explanations) is not available.",
             "`?` lists the keys, and names the command that prints the same as text. `r` scans again; until then the \
              figures are those of the last scan. Directories are measured when they are entered; mounts are not \
-             entered, and hard links count once.",
+             entered, and hard links count once. In a layer, `~` marks what layers above it hide.",
         ],
     ),
     (

@@ -111,6 +111,7 @@ pub(super) const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "layersweep explore --sysroot /mnt/node-7",
                 "The same on the disk of another machine; nothing is deleted.",
             ),
+            ("layersweep explore node-7.json", "Walk through a scan that `scan --format json` has written."),
         ],
     ),
     (
