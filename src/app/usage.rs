@@ -195,6 +195,7 @@ pub fn saved(document: &NodeDocument<'_>) -> Result<(Scan, Vec<DiskUsage>), Stri
             measured_bytes: part.bytes,
             inodes: 0,
             store: None,
+            tool: None,
         });
         disk_usage(&scan, position.into(), Vec::new(), outside.collect())
     });
