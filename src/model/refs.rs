@@ -368,6 +368,14 @@ impl Live<'_> {
     pub fn last_held_by(&self, roots: &[Root]) -> Vec<NodeIx> {
         let roots = roots.iter().filter(|root| !self.deleted[self.refs.position(**root)]);
         let mut reached: Vec<_> = roots.flat_map(|root| self.refs.reach(*root)).copied().collect();
+        // For a small set, a table of all nodes would take longer.
+        if reached.len() > self.holders.len() {
+            let mut left = self.holders.clone();
+            reached.iter().for_each(|node| left[node.get()] -= 1);
+            let nodes = left.iter().zip(&self.holders).enumerate();
+            let freed = nodes.filter(|(_, (left, holders))| **left == 0 && **holders > 0);
+            return freed.map(|(position, _)| position.into()).collect();
+        }
         reached.par_sort_unstable();
         let by_node = reached.chunk_by(|a, b| a == b);
         let freed = by_node.filter(|same| self.holders[same[0].get()] as usize == same.len());

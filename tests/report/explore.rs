@@ -171,6 +171,18 @@ fn terminal_is_given_back_after_any_end() {
     terminal.keys("q");
     assert!(terminal.wait().success());
     terminal.until("the usual screen", |_| terminal.is_as_before());
+    let mut terminal = start(&flags(&store, state.path()));
+    terminal.shows("All images");
+    terminal.keys("/all images\r\ra\tDyes\r");
+    terminal.until("a deletion", |text| text.contains("Image 1 of") || text.contains("images deleted"));
+    terminal.keys("\u{3}");
+    let code = terminal.wait().code();
+    terminal.until("the usual screen", |_| terminal.is_as_before());
+    // If the deletion was faster than the key, the key has left the view.
+    assert!(
+        code == Some(0) || code == Some(1) && terminal.text().contains("interrupted by a signal"),
+        "{code:?}"
+    );
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod work;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{IsTerminal, Write as _, stdin, stdout};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -71,6 +72,8 @@ struct ExploreSession {
     scans: bool,
     /// That scan began before a deletion ended: another one follows.
     scans_again: bool,
+    /// Directories whose measurement has not ended: entered again, they wait for it.
+    measured: Vec<PathBuf>,
     suspends: Arc<AtomicBool>,
     turns: usize,
 }
@@ -98,6 +101,7 @@ impl ExploreSession {
             open: 0,
             scans: false,
             scans_again: false,
+            measured: Vec::new(),
             suspends,
             turns: 0,
         })
@@ -169,6 +173,15 @@ impl ExploreSession {
             self.view.message = "Still measuring: try again when it is done.".into();
             return;
         }
+        if let Job::Directory(path) = &job {
+            if let Some(job) = self.view.unmarked_layer() {
+                self.start(job);
+            }
+            if self.measured.contains(path) {
+                return;
+            }
+            self.measured.push(path.clone());
+        }
         self.scans |= is_scan;
         let mut runner = self.runner.clone();
         let listed = if is_deletion { self.listed() } else { Vec::new() };
@@ -179,20 +192,19 @@ impl ExploreSession {
         }
         self.open += 1;
         let answers = self.answers.0.clone();
-        let in_layer = matches!(job, Job::Directory(_)).then(|| self.view.unmarked_layer()).flatten();
         thread::spawn(move || {
             if let Some(answer) = runner.carry_out(job, &listed) {
                 // The view may have ended.
                 let _ = answers.send(answer);
             }
         });
-        if let Some(job) = in_layer {
-            self.start(job);
-        }
     }
 
     fn take(&mut self, answer: JobDone) -> Result<(), Error> {
         self.scans &= !matches!(answer, JobDone::Scanned(_));
+        if let JobDone::Directory(path, _) | JobDone::File(path, _) = &answer {
+            self.measured.retain(|other| other != path);
+        }
         match answer {
             JobDone::Scanned(Ok(facts)) => {
                 if let Some(job) = self.view.set_facts(*facts) {

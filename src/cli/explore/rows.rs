@@ -72,6 +72,8 @@ pub(super) struct Explored {
     /// Filesystems in the order of the scan.
     pub(super) filesystems: Vec<UsageFilesystemDoc>,
     pub(super) images: Vec<ImageDoc>,
+    /// By image: nothing keeps it. Each mark asks this for all marked images.
+    is_deletable: Vec<bool>,
     pub(super) node: Option<String>,
     /// It was read from a file: there is no disk with directories and files.
     pub(super) is_saved: bool,
@@ -94,7 +96,9 @@ impl Explored {
         let filesystems = json::usage_filesystems(inventory, &usage.disks, &usage.forecasts);
         let images = json::known_images(&usage.result, &json::fair(&usage.result.scan));
         let ScanResult { scan, node, .. } = usage.result;
-        Ok(Self { scan: Arc::new(scan), is_complete, filesystems, images, node, is_saved: false })
+        let is_deletable = deletable(&scan);
+        let scan = Arc::new(scan);
+        Ok(Self { scan, is_complete, filesystems, images, is_deletable, node, is_saved: false })
     }
 
     /// Reads the document of a saved scan. Its figures of each image are kept as they are.
@@ -113,6 +117,7 @@ impl Explored {
         Ok(Self {
             filesystems: json::usage_filesystems(&scan.inventory, &disks, &[]),
             images: images.collect(),
+            is_deletable: deletable(&scan),
             scan: Arc::new(scan),
             is_complete: document.complete,
             node: document.node.as_ref().map(ToString::to_string),
@@ -325,10 +330,10 @@ impl Explored {
 
     /// Returns the reason for which an image stays whatever is asked, as a clause.
     pub(super) fn kept(&self, image_ix: ImageIx) -> Option<String> {
-        let scan = &self.scan;
-        if is_deletable(&scan.inventory, &scan.refs, Root::Image(image_ix)) {
+        if self.is_deletable[image_ix.get()] {
             return None;
         }
+        let scan = &self.scan;
         let document = &self.images[image_ix.get()];
         let user = document.used_by.first().map(|user| format!("in use by {}", user.name));
         let ruling = scan.inventory.protected.get(&image_ix).map(|ruling| ruling.detail.clone());
@@ -455,6 +460,11 @@ impl Explored {
         let document = &self.images[image.get()];
         document.last_used.or(document.first_detected)
     }
+}
+
+fn deletable(scan: &Scan) -> Vec<bool> {
+    let images = (0..scan.inventory.images.len()).map(|position| Root::Image(position.into()));
+    images.map(|image| is_deletable(&scan.inventory, &scan.refs, image)).collect()
 }
 
 pub(super) fn rows_of_directory(directory: &Path, entries: &[SizedEntry]) -> Vec<PlaceRow> {
