@@ -143,10 +143,11 @@ fn of_row(
     look: Look,
     width: usize,
 ) -> Line<'static> {
+    let red = look.in_colour(Color::Red);
     let mark = match (is_marked, &row.hidden) {
-        (true, _) => "* ",
-        (false, Some(_)) => "~ ",
-        (false, None) => "  ",
+        (true, _) => Span::styled("* ", red),
+        (false, Some(_)) => Span::styled("~ ", red),
+        (false, None) => Span::raw("  "),
     };
     let note = row.hidden.as_ref().unwrap_or(&row.note);
     let size = if row.bytes == 0 && row.overlaps { String::new() } else { bytes(row.bytes) };
@@ -159,7 +160,7 @@ fn of_row(
         None if has_images => format!("{size:>SIZE$} {:SIZE$} {:SIZE$}  ", "", ""),
         None => format!("{size:>SIZE$}  {}  ", bar(row, whole, look)),
     };
-    let left = width.saturating_sub(mark.len() + figures.width());
+    let left = width.saturating_sub(mark.width() + figures.width());
     let room = note.width().min(left / 2);
     let name = look.cut(&row.name, left.saturating_sub(room + usize::from(room > 0) * 2));
     let gap = if room > 0 { "  " } else { "" };
@@ -171,7 +172,7 @@ fn of_row(
         (None, Some(_)) => look.in_colour(Color::Cyan),
     };
     Line::from(vec![
-        Span::styled(mark, look.in_colour(Color::Red)),
+        mark,
         Span::raw(figures),
         Span::styled(name, style),
         Span::raw(format!("{gap}{}", look.cut(note, room))),
