@@ -2,15 +2,17 @@
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::global::Global;
 use crate::cli::input::args::Format;
 use crate::cli::screen::outfile::{self, is_below};
 use crate::model::text::display::bytes;
+use crate::services::database;
 use crate::services::error::Error;
 use crate::services::observer::Observer as _;
+use crate::services::request::Request;
+use crate::stores;
 use crate::sys::new_file::{directory_of, replace};
 
 /// Mode of a new page: it contains much about a node, so it is not readable for all users.
@@ -24,18 +26,33 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Returns the checked destination, if there is one.
+    /// Returns the checked destination, if there is one: outside the stores and the records.
     pub(super) fn named(
         html: Option<&Path>,
         format: Format,
-        sysroot: Option<&Path>,
+        request: &Request,
     ) -> Result<Option<Self>, Error> {
-        let target = html.map(|path| Self::check(path, sysroot)).transpose()?;
+        let target = html.map(|path| Self::check(path, request.sysroot.as_deref())).transpose()?;
         if matches!(target, Some(Self::Stdout)) && format == Format::Json {
             return Err(Error::usage("--html - and --format json both write to standard output")
                 .hint("name a file for the page; its document is the same"));
         }
+        if let Some(target) = &target {
+            let roots = request.stores().map(|request| stores::directories(&request)).unwrap_or_default();
+            target.outside(roots.iter().map(PathBuf::as_path))?;
+            target.outside_records(&database::state_directory(request).dir)?;
+        }
         Ok(target)
+    }
+
+    fn outside_records(&self, directory: &Path) -> Result<(), Error> {
+        match self {
+            Self::File(path) if outfile::outside(path, [directory]).is_err() => {
+                let problem = format!("is in {}, which has layersweep's records", directory.display());
+                Err(bad(path, &problem, "name a file elsewhere"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks the destination before anything is measured. Only a regular file can be replaced, and no file
@@ -53,7 +70,7 @@ impl Target {
         };
         let root = sysroot.and_then(|root| fs::canonicalize(root).ok());
         if let Some(root) = root.filter(|root| root != Path::new("/"))
-            && (is_below(&directory, &root) || is_on_disk_of(&directory, &root))
+            && (is_below(&directory, &root) || outfile::is_on_disk_of(&directory, &root))
         {
             let problem = "is on the disk that --sysroot names, which is never written to";
             return Err(bad(path, problem, "name a file elsewhere"));
@@ -70,7 +87,7 @@ impl Target {
     /// Returns an error for a page that would replace one of the files that are read for it.
     pub(super) fn beside(&self, read: &[PathBuf]) -> Result<(), Error> {
         match self {
-            Self::File(path) if read.iter().any(|file| outfile::is_same(file, path)) => {
+            Self::File(path) if read.iter().any(|file| is_input(file, path)) => {
                 Err(bad(path, "is one of the files to read", "name another file for the page"))
             }
             _ => Ok(()),
@@ -102,32 +119,18 @@ impl Target {
     }
 }
 
+/// Returns true if `file`, or standard input for `-`, is the file at `path`.
+fn is_input(file: &Path, path: &Path) -> bool {
+    outfile::is_same(if file == Path::new("-") { Path::new("/dev/stdin") } else { file }, path)
+}
+
 fn bad(path: &Path, problem: &str, hint: &str) -> Error {
     Error::usage(format!("--html {}: {problem}", path.display())).hint(hint)
 }
 
-/// Magic number of a tmpfs, see `statfs(2)`.
-const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
-
-/// Returns true if a directory is on the same disk as a root, and that disk is not the running system's own.
-/// A part of the disk may be mounted in a second place.
-fn is_on_disk_of(directory: &Path, root: &Path) -> bool {
-    let disk = device(root);
-    disk.is_some() && disk == device(directory) && disk != device(Path::new("/")) && !is_tmpfs(root)
-}
-
-fn device(path: &Path) -> Option<u64> {
-    fs::metadata(path).map(|metadata| metadata.dev()).ok()
-}
-
-/// Returns true for a directory in memory, which is not on any disk.
-fn is_tmpfs(directory: &Path) -> bool {
-    rustix::fs::statfs(directory).is_ok_and(|facts| facts.f_type == TMPFS_MAGIC)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
     use super::*;
 

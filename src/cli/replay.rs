@@ -38,8 +38,7 @@ pub(super) fn run(
         None => vec![Variant { value: None, policy: config.images.clone() }],
         Some(vary) => variants(args, vary)?,
     };
-    let target =
-        Target::named(replay_args.html.as_deref(), global.format, global.request.sysroot.as_deref())?;
+    let target = Target::named(replay_args.html.as_deref(), global.format, &global.request)?;
     if let Some(target) = &target {
         target.beside(&replay_args.files)?;
     }

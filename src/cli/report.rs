@@ -22,7 +22,7 @@ const WINDOW: SignedDuration = SignedDuration::from_hours(30 * 24);
 const PROBLEMS: usize = 20;
 
 pub(super) fn run(global: &Global, config: &Config, args: &ReportArgs) -> Result<Exit, Error> {
-    let target = Target::named(args.html.as_deref(), global.format, global.request.sysroot.as_deref())?;
+    let target = Target::named(args.html.as_deref(), global.format, &global.request)?;
     let since = args.since.unwrap_or(Since::Ago(WINDOW)).at(Timestamp::now());
     let report = report::report(&global.request, global, config, since)?;
     let exit = report.exit();
@@ -47,7 +47,7 @@ pub(super) fn run(global: &Global, config: &Config, args: &ReportArgs) -> Result
 /// Adds up the documents of many nodes. The configuration of this machine does not matter.
 pub(super) fn merge(flags: &GlobalFlags, args: &ReportArgs) -> Result<Exit, Error> {
     let (global, ..) = settings::read_anyway(flags)?;
-    let target = Target::named(args.html.as_deref(), global.format, None)?;
+    let target = Target::named(args.html.as_deref(), global.format, &global.request)?;
     if let Some(target) = &target {
         target.beside(&args.merge)?;
     }

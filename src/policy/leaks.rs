@@ -191,6 +191,9 @@ fn decide(
     if let Some(why) = closed(leak.store) {
         return Decision::Stay(KeepReason::Store(why));
     }
+    if let Some(store) = inventory.stores.iter().find(|store| store.root.starts_with(&leak.path)) {
+        return Decision::Stay(KeepReason::Needed(format!("the store {} in it", store.root.display())));
+    }
     // If the clock was set back, nothing is old.
     let age = leak.since.map(|since| now.duration_since(since).max(SignedDuration::ZERO));
     match recipe {

@@ -106,9 +106,12 @@ pub fn recorded(
     Ok(traces)
 }
 
+/// Returns the stores in which a run can delete: images of others are bytes of others.
 fn stores_on(inventory: &Inventory, filesystem: FilesystemIx) -> BTreeMap<StoreId, StoreIx> {
     let stores = (0..).map(StoreIx::from).zip(&inventory.stores);
-    let here = stores.filter(|(_, store)| store.filesystem == filesystem && !store.read_only);
+    let here = stores.filter(|(_, store)| {
+        store.filesystem == filesystem && !store.read_only && store.kind.obstacle().is_none()
+    });
     here.map(|(ix, store)| (StoreId::of(store), ix)).collect()
 }
 

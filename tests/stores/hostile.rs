@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)] // a test talks to its reader
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -279,8 +279,7 @@ fn random_damage_never_crashes() {
     });
     println!("HOSTILE_SEED={seed}");
     let mut noise = Noise::new(&seed);
-    let start = Instant::now();
-    for _ in 0..80 {
+    for _ in 0..60 {
         let files = 1 + noise.below(2);
         let mut damaged = Vec::new();
         for _ in 0..files {
@@ -294,11 +293,11 @@ fn random_damage_never_crashes() {
         let run = bed.store.run(command);
         let fine = matches!(run.code, 0 | 3)
             && !run.stderr.contains("panicked")
+            && run.took < Duration::from_secs(30)
             && serde_json::from_str::<Value>(&run.stdout).is_ok();
         assert!(fine, "seed {seed}: {command}: {run:?}\non {damaged:#?}");
         bed.restore();
     }
-    assert!(start.elapsed() < Duration::from_secs(100), "{:?}", start.elapsed());
 }
 
 /// Makes a few random edits, some of bytes, some that keep the JSON valid.

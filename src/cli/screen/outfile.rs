@@ -92,6 +92,25 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino())).ok()
 }
 
+/// Magic number of a tmpfs, see `statfs(2)`.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
+/// Returns true if a directory is on the same disk as a root, and that disk is not the running system's own.
+/// A part of the disk may be mounted in a second place.
+pub fn is_on_disk_of(directory: &Path, root: &Path) -> bool {
+    let disk = device(root);
+    disk.is_some() && disk == device(directory) && disk != device(Path::new("/")) && !is_tmpfs(root)
+}
+
+fn device(path: &Path) -> Option<u64> {
+    fs::metadata(path).map(|metadata| metadata.dev()).ok()
+}
+
+/// Returns true for a directory in memory, which is not on any disk.
+fn is_tmpfs(directory: &Path) -> bool {
+    rustix::fs::statfs(directory).is_ok_and(|facts| facts.f_type == TMPFS_MAGIC)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -61,6 +61,17 @@ fn decision_of(leak: Leak, request: &LeakRequest) -> Decision {
 }
 
 #[test]
+fn leak_with_a_store_in_it_stays() {
+    let mut inventory = inventory(&[(1, &[])], vec![leak("orphan-dir", Verdict::Reclaim, Some(48), &[0])]);
+    assert!(matches!(planned(&inventory, &request(24)).entries[0].decision, Decision::Delete(_)));
+    let inner = Store { root: "/store/orphan-dir/diff/docker".into(), ..inventory.stores[0].clone() };
+    inventory.stores.push(inner);
+    let kept = &planned(&inventory, &request(24)).entries[0].decision;
+    let needed = "the store /store/orphan-dir/diff/docker in it".to_owned();
+    assert_eq!(*kept, Decision::Stay(KeepReason::Needed(needed)));
+}
+
+#[test]
 fn decisions_by_class_verdict_and_age() {
     use Verdict::{Keep, Reclaim, Repair, Report};
     let orphan = Recipe::Orphan(Orphan::LayerDirectory);
