@@ -325,6 +325,7 @@ fn entries(directory: &std::path::Path, entries: &[(&str, bool, u64)]) -> Vec<Pl
         is_directory: *is_directory,
         size: BytesAndInodes { bytes: mebibytes * MIB, inodes: 5 },
         is_partial: false,
+        is_mount: false,
     });
     rows_of_directory(directory, &entries.collect::<Vec<_>>())
 }
