@@ -22,6 +22,9 @@ use crate::services::observer::Observer;
 use crate::services::recorded_trace::{self, RecordedTrace};
 use crate::services::request::Request;
 
+/// Days of the past from which a choice can be judged: in a shorter past every age looks safe.
+pub const NEEDED_DAYS: i64 = 14;
+
 const LISTED_PROBLEMS: usize = 100;
 
 names! {

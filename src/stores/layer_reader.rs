@@ -192,7 +192,7 @@ fn add(
             };
             files.add(name, content);
         }
-        Step::End => {}
+        Step::Mount(_) | Step::End => {}
     }
     Ok(())
 }

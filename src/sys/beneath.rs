@@ -1,13 +1,13 @@
 //! Opens paths below a directory: never through a symlink, never outside of it, and into another mount only if the
 //! caller allows it.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 use std::sync::OnceLock;
 
-use rustix::fs::{AtFlags, CWD, Dir, DirEntry, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Dir, DirEntry, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
 use rustix::io::{Errno, Result};
 
 /// Flags for opening a directory to read it. `O_NOATIME`: reading a store must not change it.
@@ -104,6 +104,18 @@ impl Opener {
             }
             Self::Steps => steps(root, path, flags, into_mounts),
         }
+    }
+
+    /// Opens the mount point `name`, an entry of `parent`, if it is a directory that is mounted on itself, as storage
+    /// drivers mount their own: that hides nothing. `covered`: inode number of the entry, as `parent` lists it.
+    #[must_use]
+    pub fn mounted_on_itself(self, parent: BorrowedFd<'_>, name: &CStr, covered: u64) -> Option<OwnedFd> {
+        let covered = (rustix::fs::fstat(parent).ok()?.st_dev, covered);
+        let is_same = |stat: Stat| (stat.st_dev, stat.st_ino) == covered;
+        rustix::fs::statat(parent, name, AS_IT_IS).ok().filter(|stat| is_same(*stat))?;
+        let opened =
+            self.beneath(parent, Path::new(OsStr::from_bytes(name.to_bytes())), DIRECTORY, true).ok()?;
+        rustix::fs::fstat(&opened).is_ok_and(is_same).then_some(opened)
     }
 }
 

@@ -265,13 +265,15 @@ pub enum Step<'a> {
     Entry(&'a Path, &'a InodeFacts, u64),
     /// The directory that was entered last cannot be read, for example because its path is too long.
     Unread(&'a Path),
+    /// A mount point, which is not entered.
+    Mount(&'a Path),
     /// End of the directory that was entered last and not left.
     End,
 }
 
-/// Walks over everything in an open directory, depth first. Mounts are neither entered nor examined (their filesystem
-/// may never answer), and directories that `leaves_out` accepts are left out. Entries that disappear meanwhile or
-/// cannot be read are skipped.
+/// Walks over everything in an open directory, depth first. Directories that `leaves_out` accepts are left out. Mounts are
+/// not entered (their filesystem may never answer), except a directory that is mounted on itself. Entries that disappear
+/// meanwhile or cannot be read are skipped.
 pub fn walk_below(
     start: &OwnedFd,
     leaves_out: &dyn Fn(&InodeFacts) -> bool,
@@ -280,15 +282,23 @@ pub fn walk_below(
     let opener = Opener::usual(start.as_fd());
     // `None` is the end of a directory.
     let own_bytes = rustix::fs::fstat(start).map_or(0, |stat| size_of(&stat).0);
-    let mut waiting = vec![Some((PathBuf::new(), own_bytes))];
+    let mut waiting = vec![Some((PathBuf::new(), own_bytes, None))];
+    // Directories on the path that are mounted on themselves: what is in them is opened from there.
+    let mut mounts: Vec<(OwnedFd, PathBuf)> = Vec::new();
     while let Some(next) = waiting.pop() {
-        let Some((below, own_bytes)) = next else {
+        let Some((below, own_bytes, mount)) = next else {
             visit(Step::End);
             continue;
         };
+        while mounts.last().is_some_and(|(_, top)| !below.starts_with(top)) {
+            mounts.pop();
+        }
+        mounts.extend(mount.map(|mount| (mount, below.clone())));
         visit(Step::Directory(&below, own_bytes));
         waiting.push(None);
-        let Ok(directory) = opener.beneath(start.as_fd(), &below, DIRECTORY, false) else {
+        let (from, top) = mounts.last().map_or((start, Path::new("")), |(mount, top)| (mount, top));
+        let inside = below.strip_prefix(top).unwrap_or(&below);
+        let Ok(directory) = opener.beneath(from.as_fd(), inside, DIRECTORY, false) else {
             visit(Step::Unread(&below));
             continue;
         };
@@ -298,13 +308,23 @@ pub fn walk_below(
         };
         for entry in entries.map_while(Result::ok) {
             let name = entry.file_name();
-            let handle = opener.beneath(directory.as_fd(), name_of(name), HANDLE, false);
+            let path = below.join(name_of(name));
+            let (handle, mount) = match opener.beneath(directory.as_fd(), name_of(name), HANDLE, false) {
+                Err(Errno::XDEV) => match opener.mounted_on_itself(directory.as_fd(), name, entry.ino()) {
+                    Some(mount) => (rustix::io::dup(&mount), Some(mount)),
+                    None => {
+                        visit(Step::Mount(&path));
+                        continue;
+                    }
+                },
+                handle => (handle, None),
+            };
             let Ok(stat) = handle.and_then(rustix::fs::fstat) else { continue };
-            let (path, facts, bytes) = (below.join(name_of(name)), facts_of(&stat), size_of(&stat).0);
+            let (facts, bytes) = (facts_of(&stat), size_of(&stat).0);
             if facts.kind != FileKind::Directory {
                 visit(Step::Entry(&path, &facts, bytes));
             } else if !leaves_out(&facts) {
-                waiting.push(Some((path, bytes)));
+                waiting.push(Some((path, bytes, mount)));
             }
         }
     }

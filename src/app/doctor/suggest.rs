@@ -7,7 +7,7 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::app::replay::{self, ReplayRequest, ReplayRow, Variant};
+use crate::app::replay::{self, NEEDED_DAYS, ReplayRequest, ReplayRow, Variant};
 use crate::config::Config;
 use crate::model::text::display::{bytes, span};
 use crate::policy::kubelet::IMAGE_GC_PERIOD;
@@ -18,7 +18,6 @@ use crate::services::request::Request;
 
 const DAY: i64 = 86_400;
 /// Minimum time that the records cover.
-const NEEDED_DAYS: i64 = 14;
 /// The past that is replayed.
 const WINDOW_DAYS: i64 = 90;
 const AGES_DAYS: [i64; 5] = [1, 3, 7, 14, 30];

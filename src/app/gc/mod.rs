@@ -471,7 +471,12 @@ fn check_only(gc_request: &GcRequest<'_>, via: Via) -> Result<(), Error> {
 
 /// Returns the kubelet's settings if its policy is requested, which only a dry run can show.
 fn kubelet(gc_request: &GcRequest<'_>) -> Result<Option<KubeletPolicy>, Error> {
-    if !matches!(gc_request.selection, Selection::Gc { policy: PolicyKind::Kubelet, .. }) {
+    let Selection::Gc { policy, compare, .. } = &gc_request.selection else { return Ok(None) };
+    if *compare && !gc_request.dry_run {
+        return Err(Error::usage("--compare deletes nothing: it shows what each order would delete")
+            .hint("add --dry-run, or leave out --compare"));
+    }
+    if *policy != PolicyKind::Kubelet {
         return Ok(None);
     }
     if !gc_request.dry_run {

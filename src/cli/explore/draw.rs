@@ -41,14 +41,20 @@ impl Look {
 pub(super) fn draw(frame: &mut Frame<'_>, view: &mut ExploreView, look: Look, waiting: Option<&str>) {
     let areas = [Constraint::Length(2), Constraint::Min(1), Constraint::Length(3)];
     let [head, body, foot] = Layout::vertical(areas).areas(frame.area());
-    view.height = usize::from(body.height).saturating_sub(1).max(1);
+    let shares = view.facts.as_ref().zip(view.level()).and_then(|(facts, level)| {
+        let is_shown = view.page.is_none() && !view.in_marked && view.deleting.is_none();
+        facts.of_shares(&level.place, &level.rows).filter(|_| is_shown)
+    });
+    view.height = usize::from(body.height).saturating_sub(1 + usize::from(shares.is_some())).max(1);
     frame.render_widget(Paragraph::new(header(view, look, usize::from(head.width))), head);
     let lines = match (&view.page, &view.facts) {
         _ if view.deleting.is_some() => of_deletion(view, look, body),
-        (Some(page), _) => of_page(page, body),
+        (Some(page), _) => of_page(page, look, body),
         (None, Some(facts)) if view.in_marked => of_marked(view, facts, look, body),
         (None, Some(facts)) => {
-            view.level().map(|level| of_level(level, view, facts, look, body)).unwrap_or_default()
+            let rows = view.level().map(|level| of_level(level, view, facts, look, body));
+            let shares = shares.map(|text| Line::from(look.cut(&text, usize::from(body.width))));
+            shares.into_iter().chain(rows.unwrap_or_default()).collect()
         }
         (None, None) => Vec::new(),
     };
@@ -251,9 +257,9 @@ fn of_deletion(view: &ExploreView, look: Look, area: Rect) -> Vec<Line<'static>>
     lines
 }
 
-fn of_page(page: &TextPage, area: Rect) -> Vec<Line<'static>> {
+fn of_page(page: &TextPage, look: Look, area: Rect) -> Vec<Line<'static>> {
     let lines = page.lines.iter().skip(page.scroll).take(usize::from(area.height));
-    lines.map(|line| Line::from(line.clone())).collect()
+    lines.map(|line| Line::from(look.cut(line, usize::from(area.width)))).collect()
 }
 
 fn footer(view: &ExploreView, look: Look, width: usize, waiting: Option<&str>) -> Vec<Line<'static>> {
@@ -277,13 +283,29 @@ fn footer(view: &ExploreView, look: Look, width: usize, waiting: Option<&str>) -
             "Enter into  h back  Space mark  Tab marked  s sort  / filter  i explain  ? help".into()
         }
     };
-    let marked = marked_lines(view);
+    let mut marked = marked_lines(view);
+    if marked[1].is_empty() {
+        marked[1] = whole_note(view, width).unwrap_or_default();
+    }
     let styled = look.in_colour(Color::Red).add_modifier(Modifier::BOLD);
     vec![
         Line::from(Span::styled(look.cut(&marked[0], width), styled)),
         Line::from(look.cut(&marked[1], width)),
         Line::from(look.cut(&last, width)),
     ]
+}
+
+/// Returns what the selected row has no room for: its whole note.
+fn whole_note(view: &ExploreView, width: usize) -> Option<String> {
+    let facts = view.facts.as_ref()?;
+    let is_shown = view.page.is_none() && !view.in_marked && view.deleting.is_none();
+    let level = view.level().filter(|_| is_shown)?;
+    let row = view.selected_row().filter(|row| row.hidden.is_none())?;
+    let has_images = level.rows.iter().any(|row| row.image.is_some());
+    let figures = if has_images { 3 * SIZE + 4 } else { SIZE + BAR + 4 };
+    let room = width.saturating_sub(2 + figures) / 2;
+    let whole = row.image.and_then(|image| facts.kept(image)).unwrap_or_else(|| row.note.clone());
+    (whole != row.note || whole.width() > room).then(|| format!("{}: {whole}", row.name))
 }
 
 fn marked_lines(view: &ExploreView) -> [String; 2] {
@@ -300,7 +322,13 @@ fn marked_lines(view: &ExploreView) -> [String; 2] {
             None => format!("{} on {}", bytes(freed.bytes), freed.mount),
         })
         .collect();
-    let freed = if freed.is_empty() { "nothing".to_owned() } else { freed.join("; ") };
+    let freed = match view.by_tool {
+        Some((tool, _, bytes_by_tool)) if freed.is_empty() => {
+            format!("{}, by {tool} rmi only", bytes(bytes_by_tool))
+        }
+        _ if freed.is_empty() => "nothing".to_owned(),
+        _ => freed.join("; "),
+    };
     let marked = match view.marked.len() {
         1 => "1 image marked frees".to_owned(),
         number => format!("{number} images marked free"),
@@ -308,7 +336,14 @@ fn marked_lines(view: &ExploreView) -> [String; 2] {
     let stays = view.stays.first().map_or_else(String::new, |(image, why)| {
         let name = facts.title(&Place::Image(*image));
         let verb = if view.stays.len() == 1 { "stays" } else { "stay" };
-        format!("{} {verb}: {name}: {why}", view.stays.len())
+        let by_tool = match view.by_tool {
+            Some((tool, images, more)) if !view.freed.is_empty() => {
+                let images = count(images, "image", "images");
+                format!("`{tool} rmi` frees {} more with {images}; ", bytes(more))
+            }
+            _ => String::new(),
+        };
+        format!("{} {verb}: {by_tool}{name}: {why}", view.stays.len())
     });
     [format!("{marked} {freed}"), stays]
 }

@@ -269,7 +269,10 @@ impl ExploreSession {
             images.map(|image| format!("# {}\n{}\n", safe(&image.names.join(", ")), image.id)).collect();
         let written = File::create_new(&path).and_then(|mut file| file.write_all(lines.as_bytes()));
         match written {
-            Ok(()) => format!("`rm --file` takes {}", safe(&shell_word(&path.to_string_lossy()))),
+            Ok(()) => {
+                let path = safe(&shell_word(&path.to_string_lossy()));
+                format!("`layersweep rm --file {path}` deletes them")
+            }
             Err(error) => format!("{error}: {}", safe(&path.to_string_lossy())),
         }
     }

@@ -10,9 +10,9 @@ use crate::app::waste::HiddenInLayer;
 use crate::config::Config;
 use crate::model::deletion::plan::TargetKind;
 use crate::model::documents::reader::NodeDocument;
-use crate::model::refs::{self, LineKind, Refs, Root, is_deletable, kind_of};
+use crate::model::refs::{self, LineKind, Refs, Root, Standing, is_deletable, kind_of, standing};
 use crate::model::text::display::{count, short_id};
-use crate::model::{ContainerIx, FilesystemIx, ImageIx, NodeIx, StoreId, StoreIx};
+use crate::model::{ContainerIx, FilesystemIx, Image, ImageIx, NodeIx, StoreId, StoreIx};
 use crate::report::json::{self, ImageDoc, ShareKind, ShareRowDoc, UsageFilesystemDoc};
 use crate::report::text::{age, bytes, safe};
 use crate::services::diagnosis::PartKind;
@@ -55,12 +55,23 @@ pub(super) struct PlaceRow {
     pub(super) overlaps: bool,
     /// Part that layers above this one hide; shown instead of the note.
     pub(super) hidden: Option<String>,
+    /// What `explain` takes for it.
+    pub(super) reference: Option<String>,
 }
 
 impl PlaceRow {
     pub(super) fn new(name: impl AsRef<str>, bytes: u64) -> Self {
         let name = safe(name.as_ref());
-        Self { name, bytes, note: String::new(), into: None, image: None, overlaps: false, hidden: None }
+        Self {
+            name,
+            bytes,
+            note: String::new(),
+            into: None,
+            image: None,
+            overlaps: false,
+            hidden: None,
+            reference: None,
+        }
     }
 }
 
@@ -72,11 +83,20 @@ pub(super) struct Explored {
     /// Filesystems in the order of the scan.
     pub(super) filesystems: Vec<UsageFilesystemDoc>,
     pub(super) images: Vec<ImageDoc>,
-    /// By image: nothing keeps it. Each mark asks this for all marked images.
-    is_deletable: Vec<bool>,
+    /// By image. Each mark asks this for all marked images.
+    deleted_by: Vec<DeletedBy>,
     pub(super) node: Option<String>,
     /// It was read from a file: there is no disk with directories and files.
     pub(super) is_saved: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DeletedBy {
+    Layersweep,
+    /// Nothing uses it, but only this tool deletes in its store.
+    Tool(&'static str),
+    /// Something keeps it, or may use it.
+    Nothing,
 }
 
 /// Bytes that the deletion of a set of images frees on a filesystem.
@@ -96,9 +116,9 @@ impl Explored {
         let filesystems = json::usage_filesystems(inventory, &usage.disks, &usage.forecasts);
         let images = json::known_images(&usage.result, &json::fair(&usage.result.scan));
         let ScanResult { scan, node, .. } = usage.result;
-        let is_deletable = deletable(&scan);
+        let deleted_by = deleted_by(&scan);
         let scan = Arc::new(scan);
-        Ok(Self { scan, is_complete, filesystems, images, is_deletable, node, is_saved: false })
+        Ok(Self { scan, is_complete, filesystems, images, deleted_by, node, is_saved: false })
     }
 
     /// Reads the document of a saved scan. Its figures of each image are kept as they are.
@@ -117,7 +137,7 @@ impl Explored {
         Ok(Self {
             filesystems: json::usage_filesystems(&scan.inventory, &disks, &[]),
             images: images.collect(),
-            is_deletable: deletable(&scan),
+            deleted_by: deleted_by(&scan),
             scan: Arc::new(scan),
             is_complete: document.complete,
             node: document.node.as_ref().map(ToString::to_string),
@@ -202,7 +222,7 @@ impl Explored {
             Place::Leaks(_) => "leaks".into(),
             Place::Forest(_, None) => "base layers".into(),
             Place::Forest(_, Some(node)) => format!("layers on {}", short_id(&inventory[*node].id)),
-            Place::Image(image) => safe(inventory[*image].title()),
+            Place::Image(image) => image_title(&inventory[*image]),
             Place::Layer(node) => format!("layer {}", short_id(&inventory[*node].id)),
             Place::Directory(path) | Place::File(path) => safe(&path.to_string_lossy()),
         }
@@ -236,6 +256,7 @@ impl Explored {
         let parts = rows.iter().map(|row| PlaceRow {
             note: row.count.map_or_else(|| self.left_out(row, &rows), |count| count.to_string()),
             into: self.place_of_row(ix, row),
+            reference: row.path.clone(),
             ..PlaceRow::new(label(row), row.bytes)
         });
         let stores = scan.inventory.stores.iter().enumerate().filter(|(_, store)| store.filesystem == ix);
@@ -310,12 +331,13 @@ impl Explored {
 
     fn image_row(&self, image_ix: ImageIx) -> PlaceRow {
         let document = &self.images[image_ix.get()];
-        let name = document.names.first().map_or("<none>", String::as_str);
+        let short = self.tool_of(image_ix).map(|tool| format!("{tool} rmi only"));
         PlaceRow {
-            note: self.kept(image_ix).unwrap_or_else(|| self.idle(document)),
+            note: short.or_else(|| self.kept(image_ix)).unwrap_or_else(|| self.idle(document)),
             into: Some(Place::Image(image_ix)),
             image: Some(image_ix),
-            ..PlaceRow::new(name, document.fair_bytes)
+            reference: Some(document.id.to_string()),
+            ..PlaceRow::new(image_title(&self.scan.inventory[image_ix]), document.fair_bytes)
         }
     }
 
@@ -330,7 +352,7 @@ impl Explored {
 
     /// Returns the reason for which an image stays whatever is asked, as a clause.
     pub(super) fn kept(&self, image_ix: ImageIx) -> Option<String> {
-        if self.is_deletable[image_ix.get()] {
+        if self.deleted_by[image_ix.get()] == DeletedBy::Layersweep {
             return None;
         }
         let scan = &self.scan;
@@ -341,6 +363,29 @@ impl Explored {
         let obstacle = scan.inventory.obstacle(image_ix);
         let why = user.or(ruling).or(pinned).or(obstacle);
         Some(safe(&why.unwrap_or_else(|| "in a store that layersweep does not edit".into())))
+    }
+
+    /// Returns the tool that alone deletes an unused image.
+    pub(super) fn tool_of(&self, image_ix: ImageIx) -> Option<&'static str> {
+        match self.deleted_by[image_ix.get()] {
+            DeletedBy::Tool(tool) => Some(tool),
+            _ => None,
+        }
+    }
+
+    /// Says why the fair shares of a row's images do not add up to the bytes of the row, if they do not.
+    pub(super) fn of_shares(&self, level: &Place, rows: &[PlaceRow]) -> Option<String> {
+        let Place::Images(ix, Some(kind)) = level else { return None };
+        let rows_of_usage = &self.filesystems[ix.get()].rows;
+        let row = rows_of_usage.iter().find(|row| row.kind == ShareKind::InStore(*kind))?;
+        let shares = rows.iter().map(|row| row.bytes).fold(0, u64::saturating_add);
+        // Shares are rounded.
+        (shares.abs_diff(row.bytes) > rows.len() as u64).then(|| {
+            format!(
+                "{} in usage: it counts shared layers in one row only, FAIR divides them",
+                bytes(row.bytes)
+            )
+        })
     }
 
     fn containers(&self, ix: FilesystemIx, kind: LineKind) -> Vec<PlaceRow> {
@@ -354,6 +399,7 @@ impl Explored {
             PlaceRow {
                 note: safe(image.unwrap_or("without an image")),
                 into: layer.or(container.holds.first().copied()).map(Place::Layer),
+                reference: Some(container.id.to_string()),
                 ..PlaceRow::new(&container.name, Refs::held_bytes(inventory, &container.holds))
             }
         });
@@ -366,6 +412,7 @@ impl Explored {
         let rows = leaks.map(|leak| PlaceRow {
             note: safe(&scan.sysroot.shown(&leak.path)),
             into: Some(Place::Directory(scan.sysroot.shown(&leak.path).into())),
+            reference: Some(scan.sysroot.shown(&leak.path)),
             ..PlaceRow::new(leak.title(), Refs::held_bytes(&scan.inventory, &leak.holds))
         });
         rows.collect()
@@ -387,6 +434,7 @@ impl Explored {
         PlaceRow {
             note: if holders == 0 { "held by nothing".into() } else { format!("held by {holders}") },
             into: Some(Place::Layer(node)),
+            reference: Some(scan.inventory[node].id.to_string()),
             ..PlaceRow::new(
                 format!("{} {}", scan.inventory[node].kind.of_layer(), short_id(&scan.inventory[node].id)),
                 Refs::alone(&scan.inventory, node).bytes,
@@ -408,6 +456,7 @@ impl Explored {
         let files = PlaceRow {
             note: safe(&scan.sysroot.shown(&facts.path)),
             into: Some(Place::Directory(scan.sysroot.shown(&facts.path).into())),
+            reference: Some(scan.sysroot.shown(&facts.path)),
             ..PlaceRow::new("its files", Refs::alone(&scan.inventory, node).bytes)
         };
         let upper = self.forest(facts.store, Some(node));
@@ -422,7 +471,11 @@ impl Explored {
         let holders = scan.refs.reached_by(node).map(|root| match root {
             Root::Image(image) => PlaceRow { overlaps: true, ..self.image_row(image) },
             Root::Container(container) => self.container_holder(container),
-            Root::Leak(leak) => PlaceRow { overlaps: true, ..PlaceRow::new(scan.inventory[leak].title(), 0) },
+            Root::Leak(leak) => PlaceRow {
+                overlaps: true,
+                reference: Some(scan.sysroot.shown(&scan.inventory[leak].path)),
+                ..PlaceRow::new(scan.inventory[leak].title(), 0)
+            },
         });
         [files].into_iter().chain(above).chain(holders).collect()
     }
@@ -433,6 +486,7 @@ impl Explored {
         PlaceRow {
             note: format!("container, {}", container.state),
             overlaps: true,
+            reference: Some(container.id.to_string()),
             ..PlaceRow::new(&container.name, Refs::held_bytes(inventory, &container.holds))
         }
     }
@@ -462,14 +516,46 @@ impl Explored {
     }
 }
 
-fn deletable(scan: &Scan) -> Vec<bool> {
-    let images = (0..scan.inventory.images.len()).map(|position| Root::Image(position.into()));
-    images.map(|image| is_deletable(&scan.inventory, &scan.refs, image)).collect()
+fn deleted_by(scan: &Scan) -> Vec<DeletedBy> {
+    let (inventory, refs) = (&scan.inventory, &scan.refs);
+    let images = (0..inventory.images.len()).map(ImageIx::from).map(|image| {
+        let facts = &inventory[inventory[image].store];
+        if is_deletable(inventory, refs, Root::Image(image)) {
+            return DeletedBy::Layersweep;
+        }
+        // Every other obstacle means that it may be in use.
+        let is_of_tool = inventory.obstacle(image) == facts.kind.obstacle();
+        match facts
+            .kind
+            .facts()
+            .tool
+            .filter(|_| is_of_tool && standing(inventory, refs, image) == Standing::Unused)
+        {
+            Some(tool) => DeletedBy::Tool(tool),
+            None => DeletedBy::Nothing,
+        }
+    });
+    images.collect()
+}
+
+/// Returns the first name of an image; without a name, the beginning of its id tells it from others.
+fn image_title(image: &Image) -> String {
+    image.names.first().map_or_else(|| format!("<none> {}", short_id(&image.id)), |name| safe(name))
 }
 
 pub(super) fn rows_of_directory(directory: &Path, entries: &[SizedEntry]) -> Vec<PlaceRow> {
     let rows = entries.iter().map(|entry| {
-        let (mark, path) = (if entry.is_directory { "/" } else { "" }, directory.join(&entry.name));
+        let path = directory.join(&entry.name);
+        if entry.is_mount {
+            let note = "mounted on this: not entered".into();
+            return PlaceRow {
+                note,
+                reference: path.to_str().map(str::to_owned),
+                ..PlaceRow::new(entry.name.to_string_lossy(), 0)
+            };
+        }
+        let mark = if entry.is_directory { "/" } else { "" };
+        let reference = path.to_str().map(str::to_owned);
         let inodes = usize::try_from(entry.size.inodes).unwrap_or(usize::MAX);
         let note = match (entry.is_partial, entry.is_directory) {
             (true, _) => "or more: a part cannot be read".into(),
@@ -478,6 +564,7 @@ pub(super) fn rows_of_directory(directory: &Path, entries: &[SizedEntry]) -> Vec
         };
         PlaceRow {
             note,
+            reference,
             into: Some(if entry.is_directory { Place::Directory(path) } else { Place::File(path) }),
             ..PlaceRow::new(format!("{}{mark}", entry.name.to_string_lossy()), entry.size.bytes)
         }

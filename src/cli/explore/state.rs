@@ -124,6 +124,8 @@ pub(super) struct ExploreView {
     /// Bytes that those of them free which can be deleted.
     pub(super) freed: Vec<FreedTogether>,
     pub(super) stays: Vec<(ImageIx, String)>,
+    /// Unused images of those that stay, which only another tool deletes: it, their number, and what they free.
+    pub(super) by_tool: Option<(&'static str, usize, u64)>,
     /// The marked images are shown instead of the innermost level.
     pub(super) in_marked: bool,
     pub(super) marked_selected: usize,
@@ -146,6 +148,7 @@ impl ExploreView {
             marked: BTreeSet::new(),
             freed: Vec::new(),
             stays: Vec::new(),
+            by_tool: None,
             in_marked: false,
             marked_selected: 0,
             page: None,
@@ -373,14 +376,23 @@ impl ExploreView {
     fn marks_changed(&mut self) {
         if let Some(facts) = &self.facts {
             let mut deletable = Vec::with_capacity(self.marked.len());
+            let (mut tool, mut of_tool) = (None, Vec::new());
             self.stays.clear();
             for image in &self.marked {
                 match facts.kept(*image) {
                     Some(why) => self.stays.push((*image, why)),
                     None => deletable.push(Root::Image(*image)),
                 }
+                if let Some(by) = facts.tool_of(*image) {
+                    tool = Some(by);
+                    of_tool.push(Root::Image(*image));
+                }
             }
+            // One that something keeps says more than one that another tool deletes.
+            self.stays.sort_by_key(|(image, _)| facts.tool_of(*image).is_some());
             self.freed = facts.freed(&deletable);
+            let bytes = facts.freed(&of_tool).iter().map(|freed| freed.bytes).fold(0, u64::saturating_add);
+            self.by_tool = tool.map(|tool| (tool, of_tool.len(), bytes));
         }
         self.marked_selected = self.marked_selected.min(self.marked.len().saturating_sub(1));
         self.in_marked &= !self.marked.is_empty();
@@ -515,11 +527,11 @@ impl ExploreView {
             KeyCode::Char('n') if !self.in_marked => self.reorder(|level| level.sort = Sort::Name),
             KeyCode::Char('/') if !self.in_marked => self.typing = Some(Typing::Filter),
             KeyCode::Char('r') => return Some(Job::Scan),
-            KeyCode::Char('i') => return self.of_image(Job::Explain),
-            KeyCode::Char('w') => return self.of_image(Job::Waste),
+            KeyCode::Char('i') => return self.explain(),
+            KeyCode::Char('w') => return self.waste(),
             KeyCode::Char('E') if self.marked.is_empty() => self.message = "No image is marked.".into(),
-            KeyCode::Char('E') => match self.unmarked_twin() {
-                Some(twin) => self.message = twin,
+            KeyCode::Char('E') => match self.refused_list().or_else(|| self.unmarked_twin()) {
+                Some(why) => self.message = why,
                 None => return Some(Job::Export),
             },
             KeyCode::Tab if self.marked.is_empty() => {
@@ -594,17 +606,48 @@ impl ExploreView {
         });
     }
 
-    fn of_image(&mut self, job: impl FnOnce(String) -> Job) -> Option<Job> {
+    fn explain(&mut self) -> Option<Job> {
+        let row = if self.in_marked { None } else { self.selected_row() };
+        let reference = row.and_then(|row| row.reference.clone());
+        if reference.is_none()
+            && let Some(row) = row
+        {
+            self.message = match row.into {
+                Some(Place::Images(..)) => {
+                    "`layersweep images` lists these; Enter shows them, and `i` explains one."
+                }
+                Some(Place::Leaks(_)) => {
+                    "`layersweep sweep` lists these; Enter shows them, and `i` explains one."
+                }
+                Some(Place::Containers(..) | Place::Forest(..)) => {
+                    "`layersweep layers` lists these; Enter shows them, and `i` explains one."
+                }
+                None => "`layersweep usage --all` has this row; `layersweep layers` lists build cache.",
+                Some(_) => "`layersweep usage` lists what is here.",
+            }
+            .into();
+            return None;
+        }
+        let image = self.selected_image();
+        let facts = self.facts.as_ref()?;
+        if facts.is_saved {
+            self.message = SAVED.into();
+            return None;
+        }
+        Some(Job::Explain(reference.or_else(|| Some(facts.scan.inventory[image?].id.to_string()))?))
+    }
+
+    fn waste(&mut self) -> Option<Job> {
         let image = self.selected_image();
         if image.is_none() {
-            self.message = "This is for images only.".into();
+            self.message = "`w` is for images.".into();
         }
         let facts = self.facts.as_ref()?;
         if facts.is_saved {
             self.message = SAVED.into();
             return None;
         }
-        Some(job(facts.scan.inventory[image?].id.to_string()))
+        Some(Job::Waste(facts.scan.inventory[image?].id.to_string()))
     }
 
     fn ask(&mut self) {
@@ -619,6 +662,14 @@ impl ExploreView {
                 String::new()
             }
         };
+    }
+
+    /// Returns a refusal if `rm` would refuse each image of the list.
+    fn refused_list(&self) -> Option<String> {
+        let (tool, images, _) = self.by_tool?;
+        (images == self.marked.len()).then(|| {
+            format!("No list: `rm --file` would refuse all of it, since only `{tool} rmi` deletes here.")
+        })
     }
 
     /// Returns a refusal if an image that is not marked has the id of a marked one: a list of ids means both.
@@ -659,7 +710,7 @@ Enter, l       into the row        h, Esc          back
 Space          mark the image      a               mark all shown, or none
 s              sort by size, exclusive, frees, age
 n              sort by name        /               show only rows with this text
-i              explain the image   w               its wasted bytes
+i              explain the row     w               wasted bytes of the image
 Tab            the marked images   E               list them for rm --file
 D              in the marked pane: delete them, after a typed yes
 r              scan again          q               quit

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anstream::adapter::strip_str;
+use unicode_width::UnicodeWidthChar as _;
 
 use super::super::{deletion, diff};
 use super::rows::{Explored, PlaceRow, rows_of_directory};
@@ -161,11 +162,14 @@ impl JobRunner {
                     .map_err(|error| format!("what upper layers hide is unknown: {error}"));
                 JobDone::Hidden(scan, node_ix, hidden)
             }
-            Job::Explain(image) => {
-                let explained = explain::explain(request, observer, config, &image);
+            Job::Explain(reference) => {
+                let explained = explain::explain(request, observer, config, &reference);
                 JobDone::Text(explained.map(|explained| {
                     let document = json::explanation(&explained);
-                    page(format!("explain {image}"), &text::explain(&document, &terminal::screen(), true))
+                    page(
+                        format!("explain {}", safe(&reference)),
+                        &text::explain(&document, &terminal::screen(), true),
+                    )
                 }))
             }
             Job::Waste(image) => {
@@ -257,9 +261,30 @@ fn safe_lines(text: &str) -> String {
 fn page(title: String, text: &str) -> TextPage {
     let shown = output::shown(text);
     let text = strip_str(&shown).to_string();
-    let text = terminal::width(std::io::stdout()).map_or(text.clone(), |width| wrap_lines(&text, width));
-    let lines = text.lines().map(str::to_owned).collect();
+    let lines = match terminal::width(std::io::stdout()) {
+        Some(width) => {
+            let text = wrap_lines(&text, width);
+            text.lines().flat_map(|line| in_pieces(line, width)).collect()
+        }
+        None => text.lines().map(str::to_owned).collect(),
+    };
     TextPage { title, lines, scroll: 0 }
+}
+
+/// Divides a line that has no place to break it, for example a path or a command.
+fn in_pieces(line: &str, width: usize) -> Vec<String> {
+    let mut pieces = vec![String::new()];
+    let mut column = 0;
+    for sign in line.chars() {
+        let sign_width = sign.width().unwrap_or(0);
+        if column + sign_width > width {
+            pieces.push(String::new());
+            column = 0;
+        }
+        column += sign_width;
+        pieces.last_mut().into_iter().for_each(|piece| piece.push(sign));
+    }
+    pieces
 }
 
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
@@ -288,6 +313,12 @@ fn failure(job: Job, why: &str) -> Option<JobDone> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lines_are_divided() {
+        assert_eq!(in_pieces("/a/b/c", 4), ["/a/b", "/c"]);
+        assert_eq!(in_pieces("", 4), [""]);
+    }
 
     #[test]
     fn panic_of_work_becomes_its_failure() {

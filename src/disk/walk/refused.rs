@@ -1,15 +1,13 @@
 //! Subdirectories that could not be opened: mount points, and directories without permission.
 
-use std::ffi::{CStr, OsStr};
+use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::queue::{Child, TreeOrigin};
 use super::tree_directory::TreeDirectory;
 use super::worker::Worker;
-use crate::sys::beneath::{AS_IT_IS, DIRECTORY};
+use crate::sys::beneath::AS_IT_IS;
 
 impl Worker<'_, '_> {
     /// Counts a directory that cannot be opened, as `du` does.
@@ -35,19 +33,9 @@ impl Worker<'_, '_> {
         origin: TreeOrigin,
         parent: &OwnedFd,
         place: &Arc<TreeDirectory>,
-        dev: u64,
         child: Child,
     ) {
-        let covered = (dev, child.ino);
-        let opened = rustix::fs::statat(parent, &*child.name, AS_IT_IS)
-            .ok()
-            .filter(|stat| (stat.st_dev, stat.st_ino) == covered)
-            .and_then(|_| {
-                let name = PathBuf::from(OsStr::from_bytes(child.name.to_bytes()));
-                self.walk.opener.beneath(parent.as_fd(), &name, DIRECTORY, true).ok()
-            })
-            .filter(|fd| rustix::fs::fstat(fd).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == covered));
-        match opened {
+        match self.walk.opener.mounted_on_itself(parent.as_fd(), &child.name, child.ino) {
             Some(fd) => self.read(origin, fd, TreeDirectory::below(place, child.name)),
             None => self.note_mount(origin.tree, place, Some(&child.name)),
         }

@@ -115,7 +115,6 @@ impl<'w, 'a> Worker<'w, 'a> {
             },
         };
         let place = Arc::clone(&frame.place);
-        let dev = frame.identity.0;
         if !frame.children.is_empty() {
             frame.fd = Some(Arc::clone(&parent));
             self.stack.push(frame);
@@ -125,7 +124,7 @@ impl<'w, 'a> Worker<'w, 'a> {
                 drop(parent);
                 self.read(origin, fd, TreeDirectory::below(&place, child.name));
             }
-            Err(Errno::XDEV) => self.mount_point(origin, &parent, &place, dev, child),
+            Err(Errno::XDEV) => self.mount_point(origin, &parent, &place, child),
             // Replaced by another type of file, or not accessible: its size counts anyway.
             Err(error) => {
                 if !matches!(error, Errno::NOTDIR | Errno::LOOP) {

@@ -37,7 +37,7 @@ impl StillPage<'_> {
              <script type=\"application/json\" id=\"report\">\n{json}\n</script>\n</body>\n</html>\n",
             content = self.content,
             version = env!("CARGO_PKG_VERSION"),
-            time = escape(&self.generated_at.to_string()),
+            time = self.generated_at.strftime("%Y-%m-%d %H:%M:%S UTC"),
             command = self.command,
         ))
     }
@@ -49,7 +49,17 @@ pub(super) fn section(title: &str, content: &str) -> String {
 
 /// Builds a table. A heading that starts with `>` aligns its column to the right.
 pub(super) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
-    let class = |column: usize| if headings[column].starts_with('>') { "num" } else { "wide" };
+    /// Maximum length of texts whose column needs no minimum width.
+    const SHORT: usize = 20;
+    let class = |column: usize| {
+        if headings[column].starts_with('>') {
+            "num"
+        } else if rows.iter().all(|row| row[column].chars().count() <= SHORT) {
+            "nowrap"
+        } else {
+            "wide"
+        }
+    };
     let titles = headings.iter().enumerate().map(|(column, heading)| {
         format!("<th class=\"{}\">{}</th>", class(column), escape(heading.trim_start_matches('>')))
     });

@@ -3,6 +3,7 @@
 use super::format::{age_of, bytes, percent};
 use super::screen::Screen;
 use super::table::Table;
+use crate::app::replay::NEEDED_DAYS;
 use crate::model::text::display::{count, thousands};
 use crate::report::json::ReplayDoc;
 
@@ -67,6 +68,12 @@ fn above(part: u64, whole: u64) -> String {
 
 pub fn notes(document: &ReplayDoc) -> Vec<String> {
     let mut out = Vec::new();
+    let whole = document.rows.first().map_or(0, |first| first.sums.figures.seconds);
+    if document.traces > 0 && whole / document.traces < u64::try_from(NEEDED_DAYS * 86_400).unwrap_or(0) {
+        out.push(format!(
+            "Judge no age by this: in a past shorter than {NEEDED_DAYS} days every age looks safe"
+        ));
+    }
     if document.traces > 1
         && let Some(first) = document.rows.first()
     {

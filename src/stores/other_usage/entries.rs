@@ -21,9 +21,19 @@ pub struct SizedEntry {
     pub size: BytesAndInodes,
     /// Something in it could not be read: it is larger.
     pub is_partial: bool,
+    /// Something is mounted on it, which is not entered; its size is 0.
+    pub is_mount: bool,
 }
 
-/// Measures the entries of a directory, which is named as the node itself names it. Mounts are not entered.
+impl SizedEntry {
+    fn named(name: OsString) -> Self {
+        let size = BytesAndInodes::default();
+        Self { name, is_directory: false, size, is_partial: false, is_mount: false }
+    }
+}
+
+/// Measures the entries of a directory, which is named as the node itself names it. Mounts are not entered,
+/// except that of a directory on itself.
 ///
 /// # Errors
 /// If the directory cannot be opened without following a symlink.
@@ -41,17 +51,22 @@ pub fn entries(sysroot: &Sysroot, directory: &Path, progress: &Progress) -> io::
             Step::Directory(path, bytes) => (path, bytes, true),
             Step::Entry(_, facts, _) if facts.links > 1 && !links.insert(facts.identity()) => return,
             Step::Entry(path, facts, bytes) => (path, bytes, facts.kind == FileKind::Directory),
-            Step::End => return,
+            // One deeper down has its row in its own directory.
+            Step::Mount(path) if path.iter().nth(1).is_none() => {
+                let name = path.as_os_str().to_owned();
+                let entry = SizedEntry { is_mount: true, ..SizedEntry::named(name.clone()) };
+                found.insert(name, entry);
+                return;
+            }
+            Step::Mount(_) | Step::End => return,
         };
         progress.inodes.fetch_add(1, Ordering::Relaxed);
         progress.bytes.fetch_add(bytes, Ordering::Relaxed);
         // The directory itself is no entry of it.
         let Some(first) = path.iter().next() else { return };
         let entry = found.entry(first.to_owned()).or_insert_with(|| SizedEntry {
-            name: first.to_owned(),
             is_directory: is_directory || path.iter().nth(1).is_some(),
-            size: BytesAndInodes::default(),
-            is_partial: false,
+            ..SizedEntry::named(first.to_owned())
         });
         entry.size.bytes = entry.size.bytes.saturating_add(bytes);
         entry.size.inodes = entry.size.inodes.saturating_add(1);

@@ -259,7 +259,7 @@ fn read_open(directory: &OwnedFd, top: &Path, apart: &Apart) -> Vec<Entry> {
             let size = BytesAndInodes { bytes, inodes: 1 };
             add(&mut open, &mut entries, top.join(below), (size, size));
         }
-        Step::Unread(_) => {}
+        Step::Unread(_) | Step::Mount(_) => {}
         Step::End => {
             let Some(OpenDirectory { path, size, own }) = open.pop() else { return };
             add(&mut open, &mut entries, path, (size, own));

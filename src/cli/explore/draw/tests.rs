@@ -162,7 +162,7 @@ Enter, l       into the row        h, Esc          back
 Space          mark the image      a               mark all shown, or none
 s              sort by size, exclusive, frees, age
 n              sort by name        /               show only rows with this text
-i              explain the image   w               its wasted bytes
+i              explain the row     w               wasted bytes of the image
 Tab            the marked images   E               list them for rm --file
 D              in the marked pane: delete them, after a typed yes
 r              scan again          q               quit
@@ -276,6 +276,7 @@ saved 2026-11-28 10:00 UTC; 58.6% of 1.0 GiB used, 424.0 MiB available
     70.0 MiB   50.0 MiB   50.0 MiB  quay.io/shop/web:1      never used, here 24h
     60.0 MiB   40.0 MiB   40.0 MiB  quay.io/shop/api:1      never used, here 24h
 No image is marked.
+its files: /data/store/overlay/base0000
 Enter into  h back  Space mark  Tab marked  s sort  / filter  i explain  ? help",
     );
     assert!(keys(&mut view, "\r").is_none());
@@ -325,6 +326,7 @@ fn entries(directory: &std::path::Path, entries: &[(&str, bool, u64)]) -> Vec<Pl
         is_directory: *is_directory,
         size: BytesAndInodes { bytes: mebibytes * MIB, inodes: 5 },
         is_partial: false,
+        is_mount: false,
     });
     rows_of_directory(directory, &entries.collect::<Vec<_>>())
 }

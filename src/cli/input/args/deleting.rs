@@ -113,7 +113,7 @@ pub(crate) struct GcArgs {
     pub(crate) policy: Option<PolicyKind>,
 
     /// With --dry-run: show the kubelet and both orders side by side
-    #[arg(long, requires = "dry_run")]
+    #[arg(long)]
     pub(crate) compare: bool,
 
     /// Program that deletes the images [default: auto]

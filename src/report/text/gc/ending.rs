@@ -72,7 +72,8 @@ pub(super) fn ending(document: &GcDoc) -> String {
 /// Formats what the deletions of a dry run are expected to cost, for each filesystem with the order `cheapest`.
 pub(super) fn expected_pulls(document: &GcDoc) -> String {
     let several = document.filesystems.len() > 1;
-    let priced = document.filesystems.iter().filter(|_| document.dry_run);
+    // Without a deletion there is no price.
+    let priced = document.filesystems.iter().filter(|_| document.dry_run && !document.deleted.is_empty());
     let lines = priced.filter_map(|filesystem| {
         let pulls = filesystem.pulls?;
         let on = if several { format!(" for {}", safe(&filesystem.mount)) } else { String::new() };
