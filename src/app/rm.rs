@@ -258,7 +258,9 @@ pub(super) fn hints(plan: &Plan, scan: &Scan) -> Vec<String> {
         })
         .map(|image| {
             let kind = inventory[image.store].kind.facts();
-            let remover = untagging(kind, &owners_store(scan, image.store), &image.id, &image.names);
+            let id = [short_id(&image.id)];
+            let words = if image.names.is_empty() { &id[..] } else { &image.names };
+            let remover = untagging(kind, &owners_store(scan, image.store), &image.id, words);
             format!("{remover} can delete {}", short_reference(&image.id))
         });
     let mut silent: Vec<_> = inventory
@@ -269,7 +271,12 @@ pub(super) fn hints(plan: &Plan, scan: &Scan) -> Vec<String> {
         .map(|image| format!("start {}, then run this again", inventory[image.store].kind.runtime()))
         .collect();
     silent.dedup();
-    containers.chain(images).chain(silent).take(MOST_HINTS).chain(too_young(plan)).collect()
+    let mut hints: Vec<_> = containers.chain(images).chain(silent).collect();
+    let more = hints.len().saturating_sub(MOST_HINTS);
+    hints.truncate(MOST_HINTS);
+    hints.extend((more > 0).then(|| format!("the same for {more} more")));
+    hints.extend(too_young(plan));
+    hints
 }
 
 fn too_young(plan: &Plan) -> Option<String> {

@@ -171,7 +171,7 @@ classes! {
     StrayBlobName, "stray-blob-name", Report, ByHand("move it out of the blobs' directory");
     GcRoot, "gc-root", Report, ByHand("only you can judge whether something needs it; the evidence names its labels");
     Lease, "lease", Report, ByHand("`ctr leases ls` shows it; remove it with the program that made it, if that does not need it any more");
-    UnfinishedPull, "unfinished-pull", Report, ByHand("containerd removes it when it expires; of Docker's, the evidence says what becomes of it");
+    UnfinishedPull, "unfinished-pull", Report, ByHand("containerd removes it when it expires");
     ContainerDir, "container-dir", Report, ByHand("containerd removes it when it starts");
     NeverCollected, "never-collected", Report, ByHand("remove it by hand, as the evidence says");
     OversizedDatabase, "oversized-database", Report, ByHand("bbolt compact while containerd is stopped");

@@ -252,14 +252,32 @@ fn name_of(inventory: &Inventory, root: Root) -> String {
     }
 }
 
+/// Returns what a person can do about a leak that layersweep does not delete, as a clause.
+#[must_use]
+pub fn by_hand(inventory: &Inventory, leak: &Leak) -> String {
+    let kind = inventory[leak.store].kind;
+    let is_of_tool = kind.facts().tool.is_some();
+    match (leak.verdict, leak.class) {
+        // A pull or build may be running, and no clause about the class says that.
+        (Verdict::Keep, _) if is_of_tool => leak.evidence.clone(),
+        (_, LeakClass::Incomplete | LeakClass::UnfinishedPull) if is_of_tool => {
+            format!("nothing, or start {} again: see docs/docker.md", kind.runtime())
+        }
+        (Verdict::Report, class) if is_of_tool && class.recipe().is_some() => {
+            format!("{} has forgotten it: see docs/docker.md", kind.runtime())
+        }
+        (Verdict::Report, class) if class.by_hand().is_empty() => {
+            "only you can judge it, as the evidence says".to_owned()
+        }
+        (_, class) => class.by_hand().to_owned(),
+    }
+}
+
 /// Returns the reason why a leak is kept and what to do about it, as a clause for people.
 #[must_use]
-pub fn reason(leak: &Leak, stay: &KeepReason, min_age: SignedDuration) -> String {
+pub fn reason(inventory: &Inventory, leak: &Leak, stay: &KeepReason, min_age: SignedDuration) -> String {
     match stay {
-        KeepReason::Verdict | KeepReason::ByHand => match (leak.class.by_hand(), leak.verdict) {
-            ("", Verdict::Report) => "only you can judge it, as the evidence says".to_owned(),
-            (by_hand, _) => by_hand.to_owned(),
-        },
+        KeepReason::Verdict | KeepReason::ByHand => by_hand(inventory, leak),
         KeepReason::NotRequested => format!("--repair {} fixes it", leak.class),
         KeepReason::Young(Some(age)) => {
             format!("too young ({}, minimum {})", span(*age), span(min_age))

@@ -206,7 +206,7 @@ fn by_start(scan: &Scan, reference: &str) -> Vec<Subject> {
         .map(|(position, _)| Subject::Container(position.into()));
     let found: Vec<_> = images.chain(containers).collect();
     let other_layers = layers(scan)
-        .filter(|(_, id)| hex(id).starts_with(&*hex(start)))
+        .filter(|(_, id)| hex(id).starts_with(&*hex(start)) || short_id(id) == start)
         .filter(|(_, id)| !found.iter().any(|subject| id_of(scan, *subject) == *id));
     // containerd stores an image's configuration as a blob, whose digest is the image's id.
     let layers: Vec<_> = other_layers

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use jiff::{SignedDuration, Timestamp};
 use layersweep::disk::Progress;
 use layersweep::model::{Consistency, LeakClass, Verdict};
+use layersweep::policy::leaks::by_hand;
 use layersweep::stores::{self, Scan, ScanRequest};
 use layersweep::sys::sysroot::Sysroot;
 
@@ -80,7 +81,9 @@ fn what_docker_has_forgotten_is_found() {
     assert_eq!(bytes, support::tree::du(&docker));
     // Invariant 13: no command that deletes.
     for leak in &found.inventory.leaks {
-        let text = format!("{} {}", leak.evidence, leak.class.by_hand());
+        let advice = by_hand(&found.inventory, leak);
+        assert!(advice.contains("docs/docker.md"), "{advice}");
+        let text = format!("{} {advice}", leak.evidence);
         assert!(!text.contains("rm ") && !text.contains("prune -") && !text.contains("umount"), "{text}");
     }
 

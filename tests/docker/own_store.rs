@@ -134,8 +134,24 @@ fn own_store_is_read_in_full() {
         );
     }
     let report = program::layersweep(["report"].iter().chain(&flags)).expect_code(0).stdout;
-    assert!(report.contains("docker builder prune") && report.contains("docker image rm NAME"), "{report}");
+    assert!(report.contains("docker builder prune"), "{report}");
+    let removal = "docker rmi registry.local/small/i4:1 registry.local/small/i3:1";
+    assert!(report.contains(removal) && report.contains("docker rm stopped"), "{report}");
+    let sentence = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(sentence.contains("by hand: 6 unused images of Docker (7."), "{report}");
+    assert!(sentence.contains("container stopped (7"), "{report}");
     assert!(report.contains("docker volume inspect data"), "{report}");
+    let shown = |words: &str, code: i32, expected: &[&str]| {
+        let done = program::layersweep(words.split(' ').chain(flags)).expect_code(code);
+        let screen = format!("{}{}", done.stdout, done.stderr);
+        expected.iter().for_each(|expected| assert!(screen.contains(expected), "{expected}: {screen}"));
+    };
+    let stopped = ["container stopped (docker, created, never started)", "docker rm stopped"];
+    shown("usage", 0, &stopped);
+    shown("layers", 0, &["6613cffee9e5-init  4bdc5ef113f4", "6613cffee9e5       6613cffee9e5-init"]);
+    shown("explain 6613cffee9e5-init", 0, &["6613cffee9e5-init  layer"]);
+    shown("explain local/built:1", 0, &["of its layers stay in a build cache: `docker builder prune`"]);
+    shown("explain u3y978iynco2", 0, &["only a build cache uses it"]);
 
     // Nothing is deleted, in any way.
     for words in [
@@ -182,6 +198,14 @@ fn images_of_podman_are_deleted_beside_docker() {
         of_docker.iter().all(|kept| text(kept, "/detail").contains("only `docker rmi` deletes")),
         "{done:#}"
     );
+    // Its container is a stopped holder as podman's are.
+    let usage = run(&["usage"], 0);
+    let stopped = list(&usage, "/stopped/removals").iter().find(|removal| {
+        list(removal, "/containers").iter().any(|container| text(container, "/name") == "stopped")
+    });
+    let stopped = stopped.unwrap_or_else(|| panic!("{usage:#}"));
+    assert_eq!(text(stopped, "/command/deletes"), "docker rm stopped");
+    assert_eq!(text(stopped, "/images/0/name"), "registry.local/small/i0:1");
     let rm = run(&["rm", "--via", "direct", "--min-age", "0s", "-y", "local/built:1"], 5);
     assert_eq!(gc_document::rule(&rm, "local/built:1"), "out-of-reach");
 }

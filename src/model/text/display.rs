@@ -76,10 +76,13 @@ pub fn shell_word(text: &str) -> String {
     if is_plain && !text.is_empty() { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
-/// Returns the first twelve digits of an id, as the runtimes' tools print it.
+/// Returns the first twelve digits of an id, as the runtimes' tools print it. `<id>-init`, Docker's layer below the writable
+/// layer of a container, keeps its end: both begin with the same digits.
 #[must_use]
 pub fn short_id(id: &str) -> String {
-    bare_id(id).chars().take(12).collect()
+    let is_whole = |id: &&str| id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let end = bare_id(id).strip_suffix("-init").filter(is_whole).map_or("", |_| "-init");
+    bare_id(id).chars().take(12).chain(end.chars()).collect()
 }
 
 /// Shortens an id with [`short_id`] and keeps the containerd namespace before it, so that the user can type it.

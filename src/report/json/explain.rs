@@ -57,6 +57,7 @@ pub fn explain(scan: &Scan, subject: Option<Subject>, owned: Option<&Owned>) -> 
         bytes: 0,
         frees_bytes: Some(0),
         frees_differs: Vec::new(),
+        kept_by_cache: None,
         copies: Vec::new(),
         manifests: Vec::new(),
         other_platforms_bytes: None,
@@ -144,6 +145,10 @@ fn of_image(scan: &Scan, image_ix: ImageIx, document: &mut ExplainDoc) {
         reachable.filter(|reached| document.chain.iter().all(|in_chain| in_chain.id != reached.id)).collect();
     document.chain.extend(others);
     document.used_by.clone_from(&described.used_by);
+    let kept = document.chain.iter().filter(|layer| layer.build_cache && layer.refcount == 1);
+    let kept_bytes = kept.fold(0, |sum: u64, layer| sum.saturating_add(layer.bytes));
+    let cache = inventory.build_caches.iter().find(|cache| cache.store == record.store);
+    document.kept_by_cache = cache.filter(|_| kept_bytes > 0).map(|cache| (kept_bytes, cache.command()));
     document.copies = copies(scan, image_ix);
     if let Some(manifests) = inventory.manifests.get(&image_ix) {
         let manifests = manifests.iter().map(|manifest| IndexedManifestDoc {

@@ -208,6 +208,9 @@ pub struct ExplainDoc {
     /// Reasons why `frees_bytes` is not `bytes`, for an image, container or leak. The parts add up to the
     /// difference.
     pub frees_differs: Vec<DifferenceDoc>,
+    /// Bytes of its layers that a build cache keeps as well, with the command that deletes the cache.
+    #[serde(skip)]
+    pub kept_by_cache: Option<(u64, &'static str)>,
     /// Copies of the image in other snapshotters of containerd than the usual one.
     pub copies: Vec<CopiesDoc>,
     /// Manifests in the image's index whose content is here; empty without an index.

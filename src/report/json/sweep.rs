@@ -180,14 +180,15 @@ fn unstarted(leaks: &LeakRequest, delete: bool, now: Timestamp) -> SweepDoc {
 }
 
 fn finding(facts: &SweepResult, entry: &LeakDecision) -> SweepLeakDoc {
-    let leak = &facts.scan().inventory[entry.leak];
+    let inventory = &facts.scan().inventory;
+    let leak = &inventory[entry.leak];
     let (action, remedy) = match &entry.decision {
         Decision::Delete(_) => (Some(Action::Delete), String::new()),
         Decision::Repair => (Some(Action::Repair), String::new()),
         Decision::Stay(stay @ KeepReason::NotRequested) => {
-            (Some(Action::Repair), reason(leak, stay, facts.leaks.min_age))
+            (Some(Action::Repair), reason(inventory, leak, stay, facts.leaks.min_age))
         }
-        Decision::Stay(stay) => (None, reason(leak, stay, facts.leaks.min_age)),
+        Decision::Stay(stay) => (None, reason(inventory, leak, stay, facts.leaks.min_age)),
     };
     let stay = match &entry.decision {
         Decision::Stay(stay) => Some(stay),
@@ -197,7 +198,7 @@ fn finding(facts: &SweepResult, entry: &LeakDecision) -> SweepLeakDoc {
     SweepLeakDoc {
         leak: leak_doc(facts.scan(), entry.leak),
         needs_operator,
-        command: needs_operator.then(|| command(&facts.scan().inventory, leak)).flatten(),
+        command: needs_operator.then(|| command(inventory, leak)).flatten(),
         action,
         predicted_bytes: entry.gain.frees_bytes,
         remedy,

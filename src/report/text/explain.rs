@@ -269,6 +269,12 @@ fn size_line(document: &ExplainDoc) -> String {
 /// Explains why a deletion frees another number of bytes than the size of the object.
 fn difference_to_size(document: &ExplainDoc) -> String {
     let mut out = String::new();
+    if let Some((kept_bytes, command)) = &document.kept_by_cache {
+        let kept = bytes(*kept_bytes);
+        out.push_str(&format!(
+            "  cache   {kept} of its layers stay in a build cache: `{command}` deletes that\n"
+        ));
+    }
     for copies in &document.copies {
         let kept_bytes = copies.bytes - copies.exclusive_bytes;
         let rest = match kept_bytes {
@@ -394,9 +400,11 @@ fn chain(chain: &[LayerDoc], screen: &Screen) -> String {
     let mut table = Table::new(screen, &["LAYER", "KIND", ">SIZE", ">INODES", ">REFS", ""]);
     for layer in chain {
         let others = layer.refcount.saturating_sub(1);
-        let note = match layer.refcount {
-            0 => "nothing uses it".into(),
-            1 => "exclusive".into(),
+        let note = match (layer.refcount, layer.build_cache) {
+            (0, true) => "only a build cache uses it".into(),
+            (0, false) => "nothing uses it".into(),
+            (1, true) => "shared with a build cache".into(),
+            (1, false) => "exclusive".into(),
             _ => format!("shared with {others} more"),
         };
         let note = match &layer.content_path {

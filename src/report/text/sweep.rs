@@ -213,7 +213,7 @@ fn done(document: &SweepDoc, screen: &Screen) -> String {
     let others = document.leaks.len().saturating_sub(deletions);
     if others > 0 {
         out.push_str(&format!(
-            "{}: `layersweep sweep` shows why\n",
+            "{}: `layersweep sweep` shows why, and what to do\n",
             count(others, "other finding stays", "other findings stay")
         ));
     }

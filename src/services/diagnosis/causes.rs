@@ -1,5 +1,6 @@
 //! Causes of the usage: the objects that fill the filesystems, each with its bytes and its remedy.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -78,8 +79,12 @@ fn out_of_reach(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
         let roots: Vec<_> = images.iter().map(|image| Root::Image(*image)).collect();
         let size = context.frees(ix, &roots);
         let count = display::count(images.len(), "unused image", "unused images");
+        let kind = inventory[store].kind;
         let cause = (size.frees_bytes >= LEAST).then(|| Cause {
-            title: "images out of reach".into(),
+            title: match kind.facts().tool {
+                Some(_) => format!("{count} of {}", kind.runtime()),
+                None => "images out of reach".into(),
+            },
             remedy: remedy_out_of_reach(context.scan, images[0]),
             group: CauseGroup::Kept,
             ..context.cause(
@@ -89,8 +94,8 @@ fn out_of_reach(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
                 format!("{count} out of reach: {obstacle}"),
             )
         })?;
-        Some(match pruning_tool(context.scan, store) {
-            Some(tool) => by_tool(context, store, &tool, &images, cause),
+        Some(match removing_tool(context.scan, store) {
+            Some(tool) => by_tool(context, &tool, &images, cause),
             None => cause,
         })
     });
@@ -99,7 +104,7 @@ fn out_of_reach(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
 
 /// Returns the tool that deletes the images of a store, if layersweep does not: Docker's in its own store, and podman where
 /// the layers are subvolumes or datasets.
-fn pruning_tool(scan: &Scan, store: StoreIx) -> Option<String> {
+fn removing_tool(scan: &Scan, store: StoreIx) -> Option<String> {
     let inventory = &scan.inventory;
     let is_podmans = inventory.closed_stores.contains(&store)
         && !inventory.silent_stores.contains(&store)
@@ -109,21 +114,32 @@ fn pruning_tool(scan: &Scan, store: StoreIx) -> Option<String> {
     dockers.map(str::to_owned).or_else(|| is_podmans.then(|| owners_store(scan, store).tool("podman")))
 }
 
-/// Adds the tool's command to the cause of unused images that only the tool can delete. The command deletes those without
-/// a name; among these must be none that a pin or rule keeps, which the tool does not know.
-fn by_tool(context: &Context<'_>, store: StoreIx, tool: &str, images: &[ImageIx], cause: Cause) -> Cause {
+/// Adds the tool's command to the cause of unused images that only the tool can delete. It names the images: a prune would
+/// also delete those that a pin or rule keeps, which the tool does not know. Without force, the tool refuses what is in use.
+fn by_tool(context: &Context<'_>, tool: &str, images: &[ImageIx], cause: Cause) -> Cause {
+    /// Maximum number of images in a command.
+    const MOST: usize = 20;
     let inventory = &context.scan.inventory;
-    let kept = images_of(context, Standing::Pinned);
-    let is_safe = kept.iter().all(|ix| inventory[*ix].store != store || !inventory[*ix].names.is_empty());
-    let nameless = images.iter().filter(|image| inventory[**image].names.is_empty());
-    let roots: Vec<_> = nameless.map(|image| Root::Image(*image)).collect();
+    let live = context.scan.refs.live();
+    let alone = |image| context.alone(&live, cause.filesystem_ix, Root::Image(image)).frees_bytes;
+    let mut largest: Vec<_> = images.iter().map(|image| (Reverse(alone(*image)), *image)).collect();
+    largest.sort();
+    largest.truncate(MOST);
+    let words = largest.iter().flat_map(|(_, image)| {
+        let image = &inventory[*image];
+        let nameless = image.names.is_empty().then(|| shell_reference(&image.id));
+        image.names.iter().map(|name| shell_word(name)).chain(nameless)
+    });
+    let words = words.collect::<Vec<_>>().join(" ");
+    let roots: Vec<_> = largest.iter().map(|(_, image)| Root::Image(*image)).collect();
     let size = context.frees(cause.filesystem_ix, &roots);
-    if !is_safe || size.frees_bytes < LEAST {
-        return Cause { remedy: format!("`{tool} image rm NAME` deletes them"), ..cause };
-    }
+    let built = "one that was built or loaded here cannot be pulled again";
     Cause {
-        remedy: format!("deletes those without a name; `{tool} image rm NAME` deletes others"),
-        command: Some(PrintedCommand::Deletes(format!("{tool} image prune"))),
+        remedy: match images.len() - largest.len() {
+            0 => built.to_owned(),
+            more => format!("and then {more} more; {built}"),
+        },
+        command: Some(PrintedCommand::Deletes(format!("{tool} rmi {words}"))),
         group: CauseGroup::CanBeMadeAgain,
         frees_bytes: size.frees_bytes,
         frees_inodes: size.inodes,
@@ -446,7 +462,12 @@ fn leaks(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             format!("{title}: {}", leak.evidence)
         };
         let is_deletable = matches!(command, Some(PrintedCommand::Deletes(_)));
-        let (frees_bytes, frees_inodes) = if is_deletable || class == LeakClass::VolumeOrphan {
+        // Docker has forgotten it, and nothing deletes it: only a person can.
+        let is_forgotten = group == CauseGroup::OnlyYouCanJudge
+            && class.recipe().is_some()
+            && inventory[leak.store].kind.facts().tool.is_some();
+        let (frees_bytes, frees_inodes) = if is_deletable || is_forgotten || class == LeakClass::VolumeOrphan
+        {
             (size.frees_bytes, size.inodes)
         } else {
             (0, 0)
@@ -497,7 +518,7 @@ fn remedy_of_leak(
             (CauseGroup::Layersweep, format!("`{command}` removes {pronoun} {when} {min_age} old"), None)
         }
         (Verdict::Reclaim, Some(kept)) => {
-            let reason = leaks::reason(leak, kept, context.min_age);
+            let reason = leaks::reason(&context.scan.inventory, leak, kept, context.min_age);
             (CauseGroup::Kept, format!("not deletable: {reason}"), None)
         }
         (Verdict::Repair, _) if class.recipe().is_some() => {
@@ -506,11 +527,10 @@ fn remedy_of_leak(
         // The object looks like a leak, but is not.
         (Verdict::Keep, _) => (CauseGroup::Kept, String::new(), None),
         (Verdict::Repair | Verdict::Report, _) => {
-            let advice = match class.by_hand() {
-                "" => "needs manual inspection".to_owned(),
-                clause => clause.to_owned(),
+            let advice = match leaks::by_hand(&context.scan.inventory, leak) {
+                clause if clause.contains("docs/") => clause,
+                clause => format!("{clause}; see docs/leaks.md"),
             };
-            let advice = format!("{advice}; see docs/leaks.md");
             match leaks::command(&context.scan.inventory, leak)
                 .filter(|_| !many && class == LeakClass::BrokenImage)
             {

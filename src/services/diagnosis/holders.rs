@@ -28,17 +28,19 @@ const MOST: usize = 20;
 /// Maximum number of containers and images that a text names.
 const NAMED: usize = 5;
 
-/// Stopped containers, which no process uses, with the images that only they keep from `gc`. Containers of a pod that has
+/// Stopped containers, which no process uses, with the images that only they keep from `gc`, or from Docker's tool in
+/// Docker's own store. Containers of a pod that has
 /// not exited keep their images without a remedy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "StoppedHoldersDoc"))]
 pub struct StoppedHolders {
-    /// Images that `gc` can delete once the stopped containers are removed: only these use them.
+    /// Images that `gc`, or `docker rmi` in Docker's own store, can delete once the stopped containers are removed: only
+    /// these use them.
     pub images: Vec<HeldImage>,
     /// Bytes that deleting all of `images` then frees.
     pub keeps_bytes: u64,
     /// Commands that remove the containers. Containers of which neither the own layers nor the images are worth 1 MiB
-    /// are left out.
+    /// are left out, but not in Docker's own store if they keep an image.
     pub removals: Vec<StoppedRemoval>,
 }
 
@@ -146,9 +148,8 @@ impl StoppedHolders {
         let finder = Finder { scan, candidates, holders, kept, live, tools };
         let filesystems = (0..inventory.filesystems.len()).map(FilesystemIx::from);
         let removals = filesystems.flat_map(|ix| finder.removals(ix)).collect();
-        let by_gc = finder.holders.keys().copied();
-        let by_gc = by_gc.filter(|image| deleted_by(inventory, &finder.tools, *image) == Some(DeletedBy::Gc));
-        let images: BTreeSet<_> = by_gc.collect();
+        let held = finder.holders.keys().copied();
+        let images: BTreeSet<_> = held.filter(|image| is_freed(inventory, &finder.tools, *image)).collect();
         let freed = finder.freed(&images).into_iter().map(|node| inventory[node].size.frees_bytes);
         Self {
             keeps_bytes: freed.fold(0, u64::saturating_add),
@@ -206,7 +207,7 @@ fn images_held_by<'a>(
         let is_held = used.contains(&image_ix) || holders.contains_key(&image_ix);
         if !is_held
             && !is_kept(inventory, tools, image_ix)
-            && deleted_by(inventory, tools, image_ix) == Some(DeletedBy::Gc)
+            && is_freed(inventory, tools, image_ix)
             && live.needed_elsewhere(inventory, image_ix).is_none()
         {
             live.remove(inventory, Root::Image(image_ix));
@@ -240,6 +241,20 @@ fn deleted_by(inventory: &Inventory, tools: &Tools<'_>, image_ix: ImageIx) -> Op
         Some(_) if has_user => DeletedBy::User,
         Some(_) => DeletedBy::Owner,
     })
+}
+
+/// Returns the tool that alone deletes images of a store.
+fn tool_of(inventory: &Inventory, image_ix: ImageIx) -> Option<&'static str> {
+    inventory[inventory[image_ix].store].kind.facts().tool
+}
+
+/// Returns true if `gc`, or the tool that alone deletes in the store, can delete an image once no container uses it.
+fn is_freed(inventory: &Inventory, tools: &Tools<'_>, image_ix: ImageIx) -> bool {
+    match deleted_by(inventory, tools, image_ix) {
+        Some(DeletedBy::Gc) => true,
+        Some(DeletedBy::Owner) => tool_of(inventory, image_ix).is_some(),
+        Some(DeletedBy::User) | None => false,
+    }
 }
 
 /// Facts about the stopped containers while the list is made.
@@ -278,7 +293,10 @@ impl Finder<'_> {
         let groups = groups.iter().flat_map(|((_, tool, _), members)| {
             members.chunks(MOST).map(move |members| self.removal(ix, tool, members))
         });
-        let removals = groups.filter(|removal| removal.own_bytes.max(removal.keeps_bytes) >= LEAST);
+        let removals = groups.filter(|(removal, keeps_for_tool)| {
+            removal.own_bytes.max(removal.keeps_bytes) >= LEAST || *keeps_for_tool
+        });
+        let removals = removals.map(|(removal, _)| removal);
         let mut removals: Vec<_> = removals.collect();
         removals.sort_by_key(|removal| Reverse(removal.own_bytes.saturating_add(removal.keeps_bytes)));
         removals
@@ -289,7 +307,7 @@ impl Finder<'_> {
         ix: FilesystemIx,
         tool: &Tool,
         members: &[(ContainerIx, String, Size)],
-    ) -> StoppedRemoval {
+    ) -> (StoppedRemoval, bool) {
         let inventory = &self.scan.inventory;
         let of_members = members.iter().filter_map(|(container_ix, ..)| self.kept.get(container_ix));
         let images: BTreeSet<_> = of_members.flatten().copied().collect();
@@ -304,15 +322,16 @@ impl Finder<'_> {
         let containers: Vec<_> = containers.collect();
         let deleted_by = images.first().and_then(|image| deleted_by(inventory, &self.tools, *image));
         let deleted_by = deleted_by.unwrap_or(DeletedBy::Gc);
+        let image_tool = images.first().and_then(|image| tool_of(inventory, *image));
         let images = held_images(inventory, &images);
         let mut effects = Vec::new();
-        if keeps_bytes >= LEAST {
-            let effect = lets_free(deleted_by, &images, keeps_bytes, needs_others);
+        if keeps_bytes >= LEAST || image_tool.is_some() {
+            let effect = lets_free(deleted_by, image_tool, &images, keeps_bytes, needs_others);
             let is_removal = matches!(tool, Tool::Removes(..));
             effects.push(if is_removal { effect } else { format!("removal {effect}") });
         }
         effects.extend(tool.remark().map(str::to_owned));
-        StoppedRemoval {
+        let removal = StoppedRemoval {
             filesystem: inventory[ix].mount.to_string_lossy().into_owned(),
             command: match tool {
                 Tool::Removes(command, _) => {
@@ -331,7 +350,8 @@ impl Finder<'_> {
             deleted_by,
             effect: effects.join("; "),
             filesystem_ix: ix,
-        }
+        };
+        (removal, image_tool.is_some())
     }
 
     /// Returns the nodes that are freed by deleting these images once all containers are removed.
@@ -456,7 +476,12 @@ impl<'a> Tools<'a> {
         let Some((command, word)) = removal_words(*owner, id, *sandbox, owners) else {
             return (Tool::Unknown(remark_without_command(*owner, id)), String::new());
         };
-        let has_names = matches!(owner, Owner::Podman | Owner::Buildah);
+        let has_names = match owner {
+            Owner::Podman | Owner::Buildah => true,
+            // In containerd, the name of Docker's container may be missing.
+            Owner::Docker => self.scan.inventory[*store].kind.facts().tool.is_some(),
+            Owner::CriO | Owner::Containerd | Owner::Unknown => false,
+        };
         let is_unique = self.names.get(&(*store, name.as_str())) == Some(&1);
         let word = if has_names && is_unique && is_plain_name(name) { name.clone() } else { word };
         (Tool::Removes(command, remark(*owner, id)), word)
@@ -546,11 +571,18 @@ pub(super) fn layer_path(scan: &Scan, container: &Container) -> Option<String> {
 }
 
 /// Describes what can be freed after the removal.
-fn lets_free(deleted_by: DeletedBy, images: &[HeldImage], freed: u64, needs_others: bool) -> String {
-    let whom = match deleted_by {
-        DeletedBy::Gc => "gc",
-        DeletedBy::User => "the user's gc",
-        DeletedBy::Owner => "the owner of the images",
+fn lets_free(
+    deleted_by: DeletedBy,
+    tool: Option<&str>,
+    images: &[HeldImage],
+    freed: u64,
+    needs_others: bool,
+) -> String {
+    let whom = match (deleted_by, tool) {
+        (DeletedBy::Gc, _) => "gc".to_owned(),
+        (DeletedBy::User, _) => "the user's gc".to_owned(),
+        (DeletedBy::Owner, Some(tool)) => format!("`{tool} rmi`"),
+        (DeletedBy::Owner, None) => "the owner of the images".to_owned(),
     };
     let names = listed(&first(images.iter().map(|image| image.name.clone())));
     let others = match (needs_others, images.len()) {

@@ -137,7 +137,11 @@ pub fn of_use(
         OtherUserKind::Snapshotter => {
             (PartKind::Directory, Some(format!("snapshotter {}", holder.unwrap_or("?"))))
         }
-        OtherUserKind::Store(_) => (PartKind::OtherStore, holder.map(str::to_owned)),
+        OtherUserKind::Store(kind) => {
+            let label = holder
+                .map_or_else(|| format!("another store, read with {}", kind.facts().flag), str::to_owned);
+            (PartKind::OtherStore, Some(label))
+        }
         OtherUserKind::Directory | OtherUserKind::Volume => {
             (PartKind::Directory, Some(volume::title(&inside(path))))
         }

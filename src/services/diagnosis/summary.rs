@@ -277,6 +277,8 @@ fn remedy_sentence(disk: &Disk, causes: &[&Cause], foreign: bool) -> String {
 fn out_of_reach<'a>(causes: &'a [&'a Cause], is_full: bool) -> impl Iterator<Item = String> + 'a {
     let images =
         causes.iter().filter(|cause| cause.kind == CauseKind::ImagesOutOfReach && !cause.remedy.is_empty());
+    // With a command, they are among what a person can free.
+    let images = images.filter(|cause| cause.command.is_none());
     let clauses = images
         .map(|cause| format!("{} of unused images are out of reach: {}", bytes(cause.bytes), cause.remedy));
     let files =

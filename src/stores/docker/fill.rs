@@ -231,6 +231,7 @@ impl DataRootFiller<'_> {
             };
             let mount = snapshot.mounts.get(id);
             let layer = mount.and_then(|mount| self.layer(&mount.mount_id));
+            let init = mount.and_then(|mount| self.layer(mount.init_id.as_deref()?));
             let is_mounted =
                 layer.is_some_and(|layer| self.writer.is_mounted(&self.writer.inventory[layer].path));
             let digests = record.map_or(&[][..], |record| &record.digests);
@@ -265,7 +266,7 @@ impl DataRootFiller<'_> {
                 namespace: None,
                 listed_bytes: None,
                 log,
-                holds: [metadata].into_iter().chain(layer).collect(),
+                holds: [metadata].into_iter().chain(layer).chain(init).collect(),
             });
         }
     }

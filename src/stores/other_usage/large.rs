@@ -1,4 +1,4 @@
-//! Large directories in stores that belong to no image, container or leak: volumes, or another store.
+//! Directories in stores that belong to no image, container or leak: those of volumes, and others that are large.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,9 @@ pub(super) fn directories(scan: &Scan, threads: usize) -> Vec<LargeDirectory> {
         let Filesystem { used_bytes, inodes, .. } = scan.inventory[node.filesystem];
         let has_many_inodes = inodes > 0 && node.size.inodes >= (inodes / MANY_INODES).max(1);
         let is_large = node.size.bytes >= (used_bytes / 100).max(LEAST);
-        node.kind == NodeKind::Other && (is_large || has_many_inodes)
+        let has_volumes = node.path.file_name().is_some_and(|name| name == "volumes")
+            && scan.inventory.volumes.get(&node.store).is_some_and(|volumes| !volumes.is_empty());
+        node.kind == NodeKind::Other && (is_large || has_many_inodes || has_volumes)
     });
     let directories = large.map(|node| {
         let root = scan.sysroot.open(&scan.sysroot.display(&node.path)).ok();

@@ -14,7 +14,7 @@ use crate::report::json::{GcDoc, KeptDoc};
 use crate::report::text::format::{bytes, name_or_id, safe};
 use crate::report::text::report::deletions::Deletions;
 use crate::report::text::screen::Screen;
-use crate::services::diagnosis::{DeletedBy, StoppedHolders};
+use crate::services::diagnosis::StoppedHolders;
 
 /// Width of notes if the output is not a terminal.
 const WIDTH: usize = 80;
@@ -216,11 +216,10 @@ fn in_use(stopped: &StoppedHolders, kept: Vec<&KeptDoc>) -> String {
     format!("{which}{}{more}", named.collect::<String>())
 }
 
-/// Names the containers that keep images from `gc`, with what their removal lets it free.
+/// Names the containers that keep images from deletion, with what their removal lets free.
 fn names(stopped: &StoppedHolders) -> String {
     let removals = stopped.removals.iter();
-    let removals =
-        removals.filter(|removal| removal.deleted_by == DeletedBy::Gc && !removal.images.is_empty());
+    let removals = removals.filter(|removal| removal.images.iter().any(|image| stopped.keeps(&image.id)));
     let mut containers: Vec<_> = removals.flat_map(|removal| &removal.containers).collect();
     containers.sort_by(|a, b| (&a.store, &a.id).cmp(&(&b.store, &b.id)));
     containers.dedup_by(|a, b| (&a.store, &a.id) == (&b.store, &b.id));
