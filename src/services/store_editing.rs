@@ -42,9 +42,12 @@ pub(crate) fn check_namespace(request: &Request) -> Result<(), Error> {
     ))
 }
 
-/// Returns a refusal if each store with images belongs to a daemon that alone deletes there: Docker's own store.
+/// Returns a refusal if each store with images belongs to a daemon that alone deletes there: Docker's own store. Without
+/// any image that can be read, each store has to.
 pub(crate) fn only_by_tools(inventory: &Inventory) -> Option<Error> {
-    let mut kinds = inventory.images.iter().map(|image| inventory[image.store].kind).peekable();
+    let of_images = inventory.images.iter().map(|image| inventory[image.store].kind);
+    let all = inventory.stores.iter().filter(|_| inventory.images.is_empty()).map(|store| store.kind);
+    let mut kinds = of_images.chain(all).peekable();
     let first = *kinds.peek()?;
     let tool = first.facts().tool.filter(|_| kinds.all(|kind| kind == first))?;
     let message = format!("layersweep deletes nothing in {}'s own store", first.runtime());

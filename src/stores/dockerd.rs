@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::model::ContainerState;
-use crate::sys::quiet::Within;
+use crate::sys::quiet::{self, Within};
 use crate::sys::sysroot::Sysroot;
 
 pub(super) const DAEMON_JSON: &str = "/etc/docker/daemon.json";
@@ -139,13 +139,29 @@ pub(super) fn is_id(id: &str) -> bool {
     id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Returns the data root that the configuration names.
+/// Returns the data root that the configuration names; `None` if it names none, or cannot be read.
 pub(super) fn configured_data_root(sysroot: &Sysroot) -> Option<PathBuf> {
-    let json = sysroot.read_bytes(Path::new(DAEMON_JSON), JSON_BYTES).unwrap_or_default();
-    let json = serde_json::from_slice::<serde_json::Value>(&json).unwrap_or_default();
+    read_configuration(sysroot).ok().flatten()
+}
+
+/// Returns the data root that the configuration names.
+///
+/// # Errors
+/// If the configuration exists and cannot be read, or names a relative path, whose directory is unknown.
+pub(super) fn read_configuration(sysroot: &Sysroot) -> io::Result<Option<PathBuf>> {
+    let bytes =
+        quiet::if_present(sysroot.read_bytes(Path::new(DAEMON_JSON), JSON_BYTES))?.unwrap_or_default();
+    // As Docker reads it: with a byte order mark, or without any content.
+    let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes).trim_ascii();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let json: serde_json::Value = serde_json::from_slice(text)?;
     // Versions before 17.05 call it `graph`.
-    let named = Path::new(json.get("data-root").or_else(|| json.get("graph"))?.as_str()?);
-    named.is_absolute().then(|| named.to_path_buf())
+    let Some(named) = json.get("data-root").or_else(|| json.get("graph")) else { return Ok(None) };
+    let named = named.as_str().map(Path::new).filter(|path| path.is_absolute());
+    let relative = || io::Error::new(io::ErrorKind::InvalidData, "its data-root is not an absolute path");
+    named.map(|path| Some(path.to_path_buf())).ok_or_else(relative)
 }
 
 /// Returns the data root on the command line of a daemon. Relative paths are ignored, because the working directory is

@@ -125,20 +125,28 @@ impl InventoryWriter<'_> {
 /// the directories whose content is mounted. If they cannot be read, returns the paths of
 /// `all` and adds a finding: everything counts as mounted then, so nothing is called reclaimable.
 pub(super) fn mounts_below(
-    (places, content): (&[PathBuf], &[PathBuf]),
+    of: (&[PathBuf], &[PathBuf]),
     findings: &mut Vec<Finding>,
     all: impl FnOnce() -> Vec<PathBuf>,
 ) -> Vec<PathBuf> {
+    mounts_of(of, findings).map_or_else(all, |mounts| mounts.points_below())
+}
+
+/// Returns the mounts that [`mounts_below`] is about; `None` with a finding if they cannot be read.
+pub(super) fn mounts_of(
+    (places, content): (&[PathBuf], &[PathBuf]),
+    findings: &mut Vec<Finding>,
+) -> Option<Mounts> {
     match Mounts::read_of(places, content) {
         Ok(mounts) => {
             report_unknown(&mounts, findings);
-            mounts.points_below()
+            Some(mounts)
         }
         Err(error) => {
             let message =
                 format!("the mounts of processes are unknown: {error}; treating everything as mounted");
             findings.push(Finding::incomplete("/proc", message));
-            all()
+            None
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -134,6 +135,120 @@ fn what_only_looks_forgotten_is_not() {
     let by_link = scan(&link);
     assert_eq!(leaks(&by_link), expected);
     assert_eq!(by_link.inventory.stores[0].root, docker.canonicalize().unwrap());
+}
+
+/// Base layer of all images of the fixture, and a layer above it.
+const BASE: &str = "f3c0c79c9303f30b606de3239e4f833ac53fcac2333d97da97b59e394f3ddef3";
+const ABOVE: &str = "e62a0647fafe5185307bfa2114765269b74dd8473596478a890e696dbb8569e4";
+const BASE_DIRECTORY: &str = "de44a942f2159eecf2bc038a40062a1fbd155a1bff49dacfb0e3a1027e86da20";
+
+#[test]
+fn layer_without_a_record_is_not_forgotten() {
+    if !support::require_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let docker = dir.path().join("docker");
+    unpack(&docker);
+    let records = docker.join("image/overlay2/layerdb/sha256");
+    let mount = docker.join("image/overlay2/layerdb/mounts").join(STOPPED);
+    // It would be forgotten; made by the filesystem, the other one is no layer.
+    layer(&docker, &"a".repeat(64));
+    fs::create_dir(docker.join("overlay2/lost+found")).unwrap();
+    let forgotten =
+        |scan: &Scan| leaks(scan).into_iter().filter(|(_, class, _)| *class == LeakClass::OrphanDir).count();
+    assert_eq!(forgotten(&scan(&docker)), 1);
+
+    // A word of a record was not written, or is another one.
+    let [base, above] = [BASE, ABOVE].map(|chain| records.join(chain));
+    for (word, text) in [
+        (base.join("cache-id"), ""),
+        (base.join("cache-id"), "l"),
+        (base.join("diff"), ""),
+        (base.join("size"), ""),
+        (above.join("parent"), ""),
+        (above.join("parent"), BASE_DIRECTORY),
+        (mount.join("mount-id"), ""),
+        (mount.join("init-id"), ""),
+        (mount.join("parent"), ""),
+    ] {
+        let before = fs::read(&word).unwrap();
+        fs::write(&word, text).unwrap();
+        let damaged = scan(&docker);
+        assert_eq!(forgotten(&damaged), 0, "{word:?} {text:?}");
+        assert!(!damaged.is_complete(), "{word:?} {text:?}");
+        let of_records =
+            damaged.inventory.findings.iter().filter(|finding| finding.path.starts_with(&docker));
+        assert_eq!(of_records.count(), 1, "{:?}", damaged.inventory.findings);
+        fs::write(&word, before).unwrap();
+    }
+    fs::rename(above.join("parent"), dir.path().join("parent")).unwrap();
+    assert!(forgotten(&scan(&docker)) == 0 && !scan(&docker).is_complete());
+    fs::rename(dir.path().join("parent"), above.join("parent")).unwrap();
+
+    // The record of a layer is missing: any directory may be its. Each image lacks it, also far below its top.
+    fs::rename(&base, dir.path().join("base")).unwrap();
+    let without = scan(&docker);
+    assert!(!without.is_complete());
+    let found = leaks(&without);
+    assert!(found.iter().all(|(_, class, _)| *class == LeakClass::BrokenImage), "{found:?}");
+    assert_eq!(found.len(), without.inventory.images.len());
+    fs::rename(dir.path().join("base"), &base).unwrap();
+
+    // BuildKit's layers alone name it.
+    let link = docker.join("overlay2").join("a".repeat(64)).join("link");
+    fs::write(link, "ABCDEFGHIJKLMNOPQRSTUVWXYZ").unwrap();
+    let cached = docker.join("overlay2/fcikm5mrb2svk8rm3gdie5hhh/lower");
+    let lower = fs::read_to_string(&cached).unwrap();
+    fs::write(&cached, format!("{}:l/ABCDEFGHIJKLMNOPQRSTUVWXYZ", lower.trim())).unwrap();
+    assert_eq!(leaks(&scan(&docker)), []);
+    fs::write(&cached, lower).unwrap();
+
+    // So does the mount of a container, by the short name.
+    let options = "lowerdir=l/ABCDEFGHIJKLMNOPQRSTUVWXYZ:l/BASE";
+    let point = dir.path().join("merged");
+    fs::create_dir(&point).unwrap();
+    std::os::unix::fs::symlink(
+        format!("../{}/diff", "a".repeat(64)),
+        docker.join("overlay2/l/ABCDEFGHIJKLMNOPQRSTUVWXYZ"),
+    )
+    .unwrap();
+    std::os::unix::fs::symlink(format!("../{BASE_DIRECTORY}/diff"), docker.join("overlay2/l/BASE")).unwrap();
+    let mounted = Command::new("mount")
+        .args(["-t", "overlay", "overlay", "-o", options])
+        .arg(&point)
+        .current_dir(docker.join("overlay2"))
+        .status();
+    assert!(mounted.unwrap().success());
+    let used = scan(&docker);
+    assert!(Command::new("umount").arg(&point).status().unwrap().success());
+    assert_eq!(leaks(&used), [("a".repeat(64), LeakClass::OrphanDir, Verdict::Keep)]);
+    assert_eq!(forgotten(&scan(&docker)), 1);
+}
+
+#[test]
+fn layer_without_its_directory_is_reported() {
+    if !support::require_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let docker = dir.path().join("docker");
+    unpack(&docker);
+    fs::rename(docker.join("overlay2").join(BASE_DIRECTORY), dir.path().join("away")).unwrap();
+    let found = scan(&docker);
+    assert_eq!(leaks(&found), [(BASE_DIRECTORY.to_owned(), LeakClass::LayerNoDir, Verdict::Report)]);
+    assert!(found.is_complete());
+
+    // The disk of the layers is not mounted: its directory is empty, or missing.
+    fs::rename(docker.join("overlay2"), dir.path().join("overlay2")).unwrap();
+    for make in [false, true] {
+        if make {
+            fs::create_dir(docker.join("overlay2")).unwrap();
+        }
+        let found = scan(&docker);
+        assert_eq!((leaks(&found), found.is_complete()), (vec![], false));
+        assert_eq!(found.inventory.images.len(), 7);
+    }
 }
 
 #[test]

@@ -34,6 +34,13 @@ fn identity_of(path: &Path) -> Option<(u64, u64)> {
 pub(crate) fn find(request: &ScanRequest, stores: &[PathBuf]) -> Result<ReadStores, ScanError> {
     let mut found = ReadStores::new();
     let is_named = request.names_stores();
+    if !is_named && let Err(error) = dockerd::read_configuration(&request.sysroot) {
+        let path = Path::new(dockerd::DAEMON_JSON);
+        if !request.is_denied_by_owner(path, &error) {
+            let message = format!("reading it: {error}; Docker's data root is unknown");
+            found.findings.push(Finding::incomplete(path, message));
+        }
+    }
     let mut known = Vec::new();
     let identities: Vec<_> = stores.iter().filter_map(|root| identity_of(root)).collect();
     for (path, origin) in roots(request) {

@@ -144,8 +144,15 @@ impl DataRootFiller<'_> {
                     self.writer.add(NodeKind::ImageMetadata, &record.id, ROOT_AREA, &path, Size::default())
                 }
             };
-            let top = record.top.as_deref().and_then(|chain| self.layer_of_chain(chain));
+            let top = record.chains.last().and_then(|chain| self.layer_of_chain(chain));
             let (layers, listed_bytes) = self.chain(top);
+            let is_whole = layers.len() == record.chains.len();
+            let mut holds = vec![metadata];
+            if is_whole {
+                holds.extend(top);
+            } else {
+                holds.extend(record.chains.iter().filter_map(|chain| self.layer_of_chain(chain)));
+            }
             let born = snapshot.within.born(&path).ok().flatten();
             let evidence = born.map(|at| Evidence { kind: EvidenceKind::MetadataDirectory, at });
             // Docker lists the digest only for an image without a tag.
@@ -170,9 +177,9 @@ impl DataRootFiller<'_> {
                     Labels::NotRead
                 },
                 layers,
-                listed_bytes: (top.is_some() || record.top.is_none()).then_some(listed_bytes).flatten(),
+                listed_bytes: listed_bytes.filter(|_| is_whole),
                 blobs: Vec::new(),
-                holds: [metadata].into_iter().chain(top).collect(),
+                holds,
             });
         }
     }

@@ -25,8 +25,13 @@ impl DataRootFiller<'_> {
             return self.unknown_rest();
         }
         self.lost_containers();
-        self.unused_layers();
+        if self.snapshot.lacks_records {
+            self.unknown_rest();
+        } else {
+            self.unused_layers();
+        }
         self.broken_images();
+        self.lost_directories();
     }
 
     /// Returns the newest evidence for the creation of a directory or file: the times of its entries, which a download
@@ -48,6 +53,8 @@ impl DataRootFiller<'_> {
         let judged = Judgement::of(class, evidence).with(Verdict::Report);
         if self.writer.is_mounted(path) {
             judged.but(Verdict::Keep, "it is mounted")
+        } else if self.snapshot.consistency == Consistency::Damaged {
+            judged.but(Verdict::Keep, "records that cannot be read may name it")
         } else if self.snapshot.consistency != Consistency::Consistent {
             judged.but(Verdict::Keep, "Docker kept writing while it was read")
         } else if !is_old {
@@ -96,7 +103,9 @@ impl DataRootFiller<'_> {
         let snapshot = self.snapshot;
         for (container, mount) in &snapshot.mounts {
             let Some(node) = self.layer(&mount.mount_id) else { continue };
-            if !snapshot.containers.contains_key(container) && !snapshot.cached.contains(&mount.mount_id) {
+            let is_there = snapshot.listed.contains(&mount.mount_id);
+            let is_known = snapshot.containers.contains_key(container);
+            if is_there && !is_known && !snapshot.cached.contains(&mount.mount_id) {
                 let path = self.writer.inventory[node].path.clone();
                 let evidence = format!(
                     "the writable layer of container {container}, of which Docker has no other record: its removal was \
@@ -107,9 +116,8 @@ impl DataRootFiller<'_> {
         }
     }
 
-    /// Reports layers with a record that no image, container or build cache needs.
-    fn unused_layers(&mut self) {
-        let snapshot = self.snapshot;
+    /// Returns the layers with a record that no image, container, build cache or leak needs.
+    fn unused(&self) -> Vec<(usize, NodeIx)> {
         let store = self.writer.store;
         let inventory = &*self.writer.inventory;
         let images = inventory.images.iter().filter(|image| image.store == store);
@@ -121,8 +129,16 @@ impl DataRootFiller<'_> {
             .chain(leaks.flat_map(|leak| &leak.holds))
             .chain(&inventory.anchored);
         let reached = self.reach(held.copied());
-        for (layer, node) in snapshot.layers.iter().zip(self.layers.clone()) {
-            let Some(node) = node.filter(|node| !reached.contains(node)) else { continue };
+        let nodes = self.layers.iter().enumerate();
+        nodes
+            .filter_map(|(layer, node)| Some((layer, node.filter(|node| !reached.contains(node))?)))
+            .collect()
+    }
+
+    fn unused_layers(&mut self) {
+        let snapshot = self.snapshot;
+        let there = self.unused().into_iter().map(|(layer, node)| (&snapshot.layers[layer], node));
+        for (layer, node) in there.filter(|(layer, _)| snapshot.listed.contains(&layer.id)) {
             let path = self.writer.inventory[node].path.clone();
             let evidence =
                 "Docker has a record of this layer, but no image, container or build cache needs it";
@@ -148,11 +164,11 @@ impl DataRootFiller<'_> {
             return;
         }
         for record in &snapshot.images {
-            let Some(top) = record.top.as_deref().filter(|top| self.layer_of_chain(top).is_none()) else {
-                continue;
-            };
+            let mut chains = record.chains.iter();
+            let Some(missing) = chains.find(|chain| self.layer_of_chain(chain).is_none()) else { continue };
             let path = snapshot.places.image_records().join("content/sha256").join(&record.id);
-            let evidence = format!("Docker has no record of its layer {top}: no container can start from it");
+            let evidence =
+                format!("Docker has no record of its layer {missing}: no container can start from it");
             let judged = Judgement::of(LeakClass::BrokenImage, evidence);
             // With its algorithm: an image of this id is not one that layersweep can remove.
             let id = format!("sha256:{}", record.id);
@@ -160,16 +176,27 @@ impl DataRootFiller<'_> {
         }
     }
 
-    /// Marks layers that nothing reaches as unknown: a record that cannot be read may name them.
+    /// Reports layers with a record, but without their directory.
+    fn lost_directories(&mut self) {
+        let snapshot = self.snapshot;
+        if snapshot.consistency != Consistency::Consistent {
+            return;
+        }
+        for layer in snapshot.layers.iter().filter(|layer| !snapshot.listed.contains(&layer.id)) {
+            // Docker finishes the removal of a layer at its next start.
+            if layer.chain.as_ref().is_some_and(|chain| chain.contains('-')) {
+                continue;
+            }
+            let path = snapshot.places.layers().join(&layer.id);
+            let evidence = "Docker has a record of this layer, but its directory does not exist";
+            let judged = Judgement::of(LeakClass::LayerNoDir, evidence).with(Verdict::Report);
+            self.writer.leak(judged, &layer.id, &path, None, Vec::new());
+        }
+    }
+
+    /// Marks layers that nothing reaches as unknown: a record that is missing or cannot be read may name them.
     fn unknown_rest(&mut self) {
-        let store = self.writer.store;
-        let inventory = &*self.writer.inventory;
-        let images = inventory.images.iter().filter(|image| image.store == store);
-        let containers = inventory.containers.iter().filter(|container| container.store == store);
-        let held = images.flat_map(|image| &image.holds);
-        let held = held.chain(containers.flat_map(|container| &container.holds)).chain(&inventory.anchored);
-        let reached = self.reach(held.copied());
-        for node in self.layers.clone().into_iter().flatten().filter(|node| !reached.contains(node)) {
+        for (_, node) in self.unused() {
             self.writer.inventory[node].kind = NodeKind::Unknown;
             self.writer.inventory.anchored.push(node);
         }

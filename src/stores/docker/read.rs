@@ -19,6 +19,10 @@ use crate::stores::read_cache::ReadCache;
 use crate::stores::unit::DirectoryListing;
 use crate::sys::quiet::{self, DirectoryEntry, FileKind, Within};
 
+/// Directory of the short names of layers, beside the layers.
+pub(super) const LINKS: &str = "l";
+/// Made by the filesystem, if the layers have a disk of their own.
+pub(super) const LOST_AND_FOUND: &str = "lost+found";
 /// Maximum size of a file in `layerdb`: an id, a digest or a number.
 const WORD_BYTES: u64 = 4 << 10;
 /// Maximum size of the configuration of an image, and of `repositories.json`.
@@ -51,6 +55,14 @@ pub(super) struct Snapshot {
     pub(super) images: Vec<ImageRecord>,
     /// Containers by id; `None` if the record cannot be read.
     pub(super) containers: BTreeMap<String, Option<DockerRecord>>,
+    /// Names of the driver's directories, with or without a record.
+    pub(super) listed: HashSet<String>,
+    /// Short names of the directories that no record names, by the name of the directory.
+    pub(super) unnamed: HashMap<String, Option<String>>,
+    /// Those of them that a layer with a record needs, or may need.
+    pub(super) needed: HashSet<String>,
+    /// A layer, container or image needs a layer of which Docker has no record.
+    pub(super) lacks_records: bool,
     /// Directories that BuildKit's cache holds.
     pub(super) cached: HashSet<String>,
     /// Number of records of BuildKit's cache.
@@ -145,6 +157,10 @@ impl Snapshot {
             by_chain: HashMap::new(),
             by_link: HashMap::new(),
             mounts: BTreeMap::new(),
+            listed: HashSet::new(),
+            unnamed: HashMap::new(),
+            needed: HashSet::new(),
+            lacks_records: false,
             images: Vec::new(),
             containers: BTreeMap::new(),
             cached: HashSet::new(),
@@ -164,6 +180,7 @@ impl Snapshot {
         snapshot.containers();
         if short_names {
             snapshot.short_names();
+            snapshot.find_needed();
         }
         for below in ["", "volumes", "tmp", "buildkit", "containerd", IMAGE, "image/overlay2"] {
             snapshot.directory(&places.root.join(below));
@@ -208,17 +225,21 @@ impl Snapshot {
         self.consistency = Consistency::Damaged;
     }
 
-    /// Returns a word of a record; `None` if the file does not exist.
+    /// Returns a word of a record; `None` if the file does not exist. An empty one was not written to the end.
     fn word(&mut self, path: &Path) -> Option<String> {
-        match quiet::if_present(word(&self.within, path)) {
-            Ok(word) => word,
-            Err(error) => {
-                self.lost(
-                    path,
-                    &format!("reading Docker's record: {error}; the layer that it names is unknown"),
-                );
-                None
-            }
+        let why = match quiet::if_present(word(&self.within, path)) {
+            Ok(Some(word)) if word.is_empty() => "it is empty".to_owned(),
+            Ok(word) => return word,
+            Err(error) => error.to_string(),
+        };
+        self.lost(path, &format!("reading Docker's record: {why}; the layer that it names is unknown"));
+        None
+    }
+
+    /// Reports a record that is not whole, unless one of its words was reported since there were `before` findings.
+    fn lost_record(&mut self, path: &Path, before: usize) {
+        if self.findings.len() == before {
+            self.lost(path, "Docker's record of a layer is not whole: the layer that it names is unknown");
         }
     }
 
@@ -229,15 +250,20 @@ impl Snapshot {
         let mut chains = Vec::new();
         for name in self.subdirectories(&directory) {
             let record = directory.join(&name);
-            // Without a name of its directory, nothing but the record is there.
-            let Some(cache_id) = self.word(&record.join("cache-id")) else { continue };
+            let before = self.findings.len();
             let chain = ChainRecord {
-                cache_id,
+                cache_id: self.word(&record.join("cache-id")).unwrap_or_default(),
                 parent: self.word(&record.join("parent")).map(|parent| hex(&parent).to_owned()),
                 diff_id: self.word(&record.join("diff")),
                 size: self.word(&record.join("size")).and_then(|size| size.parse().ok()),
             };
-            chains.push((name, chain));
+            let is_being_removed = name.contains('-');
+            if !is_being_removed && !chain.is_of(&name) {
+                self.lost_record(&record, before);
+            }
+            if records::is_directory_name(&chain.cache_id) {
+                chains.push((name, chain));
+            }
         }
         chains
     }
@@ -246,9 +272,20 @@ impl Snapshot {
         let directory = self.places.layer_records().join("mounts");
         for id in self.subdirectories(&directory) {
             let record = directory.join(&id);
-            let Some(mount_id) = self.word(&record.join("mount-id")) else { continue };
-            let init_id = self.word(&record.join("init-id")).filter(|init| !init.is_empty());
+            let before = self.findings.len();
+            let mount_id = self.word(&record.join("mount-id"));
+            let init_id = self.word(&record.join("init-id"));
             let parent = self.word(&record.join("parent")).map(|parent| hex(&parent).to_owned());
+            let is_nothing = mount_id.is_none() && init_id.is_none() && parent.is_none();
+            let mount_id = mount_id.filter(|id| records::is_directory_name(id));
+            let has_init = init_id.as_deref().is_none_or(records::is_directory_name);
+            let Some(mount_id) = mount_id.filter(|_| has_init) else {
+                // The removal of a container ends with its record.
+                if !is_nothing {
+                    self.lost_record(&record, before);
+                }
+                continue;
+            };
             self.mounts.insert(id, MountRecord { mount_id, init_id, parent });
         }
     }
@@ -274,7 +311,12 @@ impl Snapshot {
         let path = self.places.root.join("buildkit/metadata_v2.db");
         self.cache_records = match self.database(&path, cache) {
             Ok(Some(database)) => records::cache_records(&database),
-            _ => snapshots.len(),
+            Ok(None) => snapshots.len(),
+            Err(error) => {
+                let message = format!("reading BuildKit's records: {error}; their number is unknown");
+                self.findings.push(Finding::incomplete(&path, message));
+                snapshots.len()
+            }
         };
         snapshots
     }
@@ -286,8 +328,9 @@ impl Snapshot {
             &snapshots.iter().map(|snapshot| (snapshot.key.as_str(), snapshot)).collect();
         let by_chain: HashMap<String, String> =
             chains.iter().map(|(chain, record)| (chain.clone(), record.cache_id.clone())).collect();
-        let listed: HashSet<&str> =
-            self.entries(&self.places.layers()).iter().filter_map(|entry| entry.name.to_str()).collect();
+        let listed = self.entries(&self.places.layers()).iter();
+        self.listed = listed.filter_map(|entry| Some(entry.name.to_str()?.to_owned())).collect();
+        let listed = &self.listed;
         let mut layers: BTreeMap<String, DriverLayer> = BTreeMap::new();
         let mut held = HashSet::new();
         for snapshot in snapshots {
@@ -303,6 +346,9 @@ impl Snapshot {
             }
         }
         self.cached = held;
+        let of_layers = chains.iter().filter_map(|(_, record)| record.parent.as_ref());
+        let mut parents = of_layers.chain(self.mounts.values().filter_map(|mount| mount.parent.as_ref()));
+        self.lacks_records = parents.any(|parent| !by_chain.contains_key(parent));
         for (chain, record) in chains {
             let layer = DriverLayer {
                 id: record.cache_id.clone(),
@@ -330,6 +376,13 @@ impl Snapshot {
         self.layers = layers.into_values().collect();
         self.by_id =
             self.layers.iter().enumerate().map(|(position, layer)| (layer.id.clone(), position)).collect();
+        if !self.layers.is_empty() && !self.layers.iter().any(|layer| self.listed.contains(&layer.id)) {
+            let all = self.layers.len();
+            let message = format!(
+                "none of the {all} directories that Docker's records name is here: perhaps its disk is not mounted"
+            );
+            self.lost(&self.places.layers(), &message);
+        }
     }
 
     fn images(&mut self) {
@@ -351,6 +404,8 @@ impl Snapshot {
                 Ok(record) => {
                     let all = names.remove(id).unwrap_or_default();
                     let (digested, names) = all.into_iter().partition(|name| name.contains('@'));
+                    self.lacks_records |=
+                        record.chains.iter().any(|chain| !self.by_chain.contains_key(chain));
                     self.images.push(ImageRecord { names, digested, ..record });
                 }
                 Err(error) if quiet::is_absent(&error) => {}
@@ -390,6 +445,41 @@ impl Snapshot {
             if let Ok(link) = word(&self.within, &directory.join(&layer.id).join("link")) {
                 self.by_link.insert(link, position);
             }
+        }
+    }
+
+    /// Finds the directories without a record that layers with a record need: those whose short name is in the file
+    /// `lower` of such a layer, and all if a record of a layer is missing, which may be that of any of them.
+    fn find_needed(&mut self) {
+        let directory = self.places.layers();
+        let entries = self.entries(&directory).iter().filter(|entry| entry.kind == FileKind::Directory);
+        let names = entries.filter_map(|entry| entry.name.to_str());
+        let names =
+            names.filter(|name| ![LINKS, LOST_AND_FOUND].contains(name) && !self.by_id.contains_key(*name));
+        let unnamed: HashMap<String, Option<String>> = names
+            .map(|name| (name.to_owned(), word(&self.within, &directory.join(name).join("link")).ok()))
+            .collect();
+        // If a record cannot be read, none of them is judged.
+        if unnamed.is_empty() || self.consistency == Consistency::Damaged {
+            return;
+        }
+        let mut below = HashSet::new();
+        for layer in &self.layers {
+            let lower = word(&self.within, &directory.join(&layer.id).join("lower")).unwrap_or_default();
+            let links = lower.split(':').filter_map(|link| link.strip_prefix("l/"));
+            below.extend(links.filter(|link| !self.by_link.contains_key(*link)).map(str::to_owned));
+        }
+        let is_elsewhere = below.iter().any(|link| !unnamed.values().flatten().any(|known| known == link));
+        let needed = unnamed.iter().filter(|(_, link)| {
+            let is_below = link.as_ref().map_or(is_elsewhere, |link| below.contains(link));
+            self.lacks_records || is_below
+        });
+        self.needed = needed.map(|(name, _)| name.clone()).collect();
+        self.unnamed = unnamed;
+        if !self.needed.is_empty() {
+            let message = "a layer needs another one of which Docker has no record: what directories without a record \
+                           are is unknown";
+            self.findings.push(Finding::incomplete(&directory, message));
         }
     }
 

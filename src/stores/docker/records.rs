@@ -16,8 +16,8 @@ pub(super) struct ImageRecord {
     /// Names with the digest of a manifest: `repository@sha256:…`.
     pub(super) digested: Vec<String>,
     pub(super) created: Option<Timestamp>,
-    /// Chain id of its top layer, as hex; `None` for an image without layers.
-    pub(super) top: Option<String>,
+    /// Chain ids of its layers, as hex, the top one last.
+    pub(super) chains: Vec<String>,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -41,11 +41,16 @@ impl ImageRecord {
     /// If it is not JSON of this structure.
     pub(super) fn parse(id: &str, bytes: Vec<u8>) -> serde_json::Result<Self> {
         let configuration: Configuration = serde_json::from_slice(&bytes)?;
-        let top = configuration.rootfs.diff_ids.unwrap_or_default().iter().fold(None, chain_id);
+        let diff_ids = configuration.rootfs.diff_ids.unwrap_or_default();
+        let chains = diff_ids.iter().scan(None, |below: &mut Option<String>, diff_id| {
+            let chain = chain_id(below.as_deref(), diff_id);
+            *below = Some(chain.clone());
+            Some(hex(&chain).to_owned())
+        });
         Ok(Self {
             id: id.to_owned(),
             created: configuration.created.and_then(|created| created.parse().ok()),
-            top: top.map(|chain| hex(&chain).to_owned()),
+            chains: chains.collect(),
             bytes,
             ..Self::default()
         })
@@ -53,11 +58,16 @@ impl ImageRecord {
 }
 
 /// Returns the chain id of a layer (OCI image specification, `config.md`).
-fn chain_id(parent: Option<String>, diff_id: &String) -> Option<String> {
-    let Some(parent) = parent else { return Some(diff_id.clone()) };
+fn chain_id(parent: Option<&str>, diff_id: &str) -> String {
+    let Some(parent) = parent else { return diff_id.to_owned() };
     let digest = Sha256::digest(format!("{parent} {diff_id}").as_bytes());
     let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    Some(format!("sha256:{digits}"))
+    format!("sha256:{digits}")
+}
+
+/// Returns true for a name that Docker gives to a directory of a layer.
+pub(super) fn is_directory_name(name: &str) -> bool {
+    name.len() >= 20 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
 /// Returns the digits of a digest.
@@ -109,6 +119,15 @@ pub(super) struct ChainRecord {
     pub(super) parent: Option<String>,
     pub(super) diff_id: Option<String>,
     pub(super) size: Option<u64>,
+}
+
+impl ChainRecord {
+    /// Returns true if the record is whole, and that of the layer with this chain id.
+    pub(super) fn is_of(&self, chain: &str) -> bool {
+        let parent = self.parent.as_ref().map(|parent| format!("sha256:{parent}"));
+        let of = self.diff_id.as_ref().map(|diff_id| chain_id(parent.as_deref(), diff_id));
+        is_directory_name(&self.cache_id) && of.is_some_and(|of| hex(&of) == chain)
+    }
 }
 
 /// Record of a container's layers in `layerdb/mounts`.
@@ -181,20 +200,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn top_of_image_is_its_chain_id() {
+    fn layers_of_image_are_its_chain_ids() {
         // Of the fixture: the second layer of registry.local/small/i0.
         let base = "sha256:f3c0c79c9303f30b606de3239e4f833ac53fcac2333d97da97b59e394f3ddef3";
         let top = "sha256:607d1f3786bc8c556a0ceac72d7772b886d3be95c782d697f482e25dcd6f1e7b";
         let chain = "e62a0647fafe5185307bfa2114765269b74dd8473596478a890e696dbb8569e4";
         for (layers, expected) in
-            [(vec![], None), (vec![base], Some(hex(base))), (vec![base, top], Some(chain))]
+            [(vec![], vec![]), (vec![base], vec![hex(base)]), (vec![base, top], vec![hex(base), chain])]
         {
             let json = serde_json::json!({"rootfs": {"diff_ids": layers}, "created": "2023-11-14T00:00:00Z"});
             let record = ImageRecord::parse("a", json.to_string().into_bytes()).unwrap();
-            assert_eq!(record.top.as_deref(), expected);
+            assert_eq!(record.chains, expected);
             assert!(record.created.is_some());
         }
         assert!(ImageRecord::parse("a", b"1".to_vec()).is_err());
+        let record = ChainRecord {
+            cache_id: "a".repeat(25),
+            parent: Some(hex(base).into()),
+            diff_id: Some(top.into()),
+            size: None,
+        };
+        assert!(record.is_of(chain) && !record.is_of(hex(base)));
+        assert!(!ChainRecord { parent: None, ..record.clone() }.is_of(chain));
+        assert!(!ChainRecord { cache_id: "../../etc".into(), ..record }.is_of(chain));
     }
 
     #[test]

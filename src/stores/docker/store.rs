@@ -10,7 +10,7 @@ use super::{fill, places::DockerPlaces};
 use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Fingerprinter, Tally};
 use crate::model::{FilesystemIx, NodeIx, StoreIx, StoreKind};
-use crate::stores::inventory_writer::{InventoryWriter, mounts_below};
+use crate::stores::inventory_writer::{InventoryWriter, mounts_of};
 use crate::stores::request::ScanRequest;
 use crate::stores::store::{Filling, Store, UnitView};
 use crate::stores::unit::views;
@@ -85,9 +85,22 @@ impl Store for Docker {
         let knows_mounts = filling.request.measure.reads_mounts() && !filling.request.sysroot.is_foreign();
         let mounts = if knows_mounts {
             let layers = [self.snapshot.places.layers()];
-            mounts_below((&layers, &layers), &mut filling.inventory.findings, || {
-                self.units.iter().map(|unit| unit.path.clone()).collect()
-            })
+            let all = || self.units.iter().map(|unit| unit.path.clone());
+            match mounts_of((&layers, &layers), &mut filling.inventory.findings) {
+                // A container's mount names the short names of the layers below it.
+                Some(mounts) => {
+                    let orphans = all().filter(|path| {
+                        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+                        let link = self.snapshot.unnamed.get(name);
+                        link.is_some_and(|link| {
+                            let words: Vec<_> = link.iter().map(String::as_str).chain([name]).collect();
+                            mounts.user(path, &words).is_some()
+                        })
+                    });
+                    mounts.points_below().into_iter().chain(orphans).collect()
+                }
+                None => all().collect(),
+            }
         } else {
             Vec::new()
         };

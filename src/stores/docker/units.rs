@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::places::{DRIVER, IMAGE};
-use super::read::Snapshot;
+use super::read::{LINKS, LOST_AND_FOUND, Snapshot};
 use crate::disk::TreeScope;
 use crate::model::Consistency;
 use crate::stores::unit::{self, UnitKind};
@@ -164,12 +164,13 @@ impl DataRootSorter<'_> {
         }
     }
 
-    /// Returns the kind of an entry that no record names; records that cannot be read may name it.
-    fn unnamed(&self, orphan: DockerOrphan) -> DockerUnit {
-        if self.snapshot.consistency == Consistency::Damaged {
+    /// Returns the kind of a directory that no record names. Records that cannot be read may name it, and a layer may
+    /// need it.
+    fn unnamed(&self, name: &str) -> DockerUnit {
+        if self.snapshot.consistency == Consistency::Damaged || self.snapshot.needed.contains(name) {
             DockerUnit::Unknown
         } else {
-            DockerUnit::Orphan(orphan)
+            DockerUnit::Orphan(DockerOrphan::Layer)
         }
     }
 
@@ -177,7 +178,7 @@ impl DataRootSorter<'_> {
         for (name, kind, path) in self.directory(top) {
             match (self.snapshot.by_id.get(&name).copied(), kind) {
                 (Some(layer), _) => self.layer(layer, path),
-                (None, FileKind::Directory) if name == "l" => {
+                (None, FileKind::Directory) if name == LINKS => {
                     for (link, _, path) in self.directory(&path) {
                         match self.snapshot.by_link.get(&link).copied() {
                             Some(layer) => self.layer(layer, path),
@@ -185,8 +186,8 @@ impl DataRootSorter<'_> {
                         }
                     }
                 }
-                (None, FileKind::Directory) => {
-                    self.whole(self.unnamed(DockerOrphan::Layer), &name, path);
+                (None, FileKind::Directory) if name != LOST_AND_FOUND => {
+                    self.whole(self.unnamed(&name), &name, path);
                 }
                 _ => self.metadata(path, TreeScope::Whole),
             }
