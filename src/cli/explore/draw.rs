@@ -336,14 +336,19 @@ fn marked_lines(view: &ExploreView) -> [String; 2] {
     let stays = view.stays.first().map_or_else(String::new, |(image, why)| {
         let name = facts.title(&Place::Image(*image));
         let verb = if view.stays.len() == 1 { "stays" } else { "stay" };
-        let by_tool = match view.by_tool {
+        match view.by_tool {
             Some((tool, images, more)) if !view.freed.is_empty() => {
-                let images = count(images, "image", "images");
-                format!("`{tool} rmi` frees {} more with {images}; ", bytes(more))
+                let kept = view.stays.len() - images;
+                let kept = if kept > 0 { format!(", {kept} of them kept") } else { String::new() };
+                let of_tool = count(images, "image", "images");
+                format!(
+                    "{} {verb}{kept}: `{tool} rmi` frees {} with {of_tool}",
+                    view.stays.len(),
+                    bytes(more)
+                )
             }
-            _ => String::new(),
-        };
-        format!("{} {verb}: {by_tool}{name}: {why}", view.stays.len())
+            _ => format!("{} {verb}: {name}: {why}", view.stays.len()),
+        }
     });
     [format!("{marked} {freed}"), stays]
 }

@@ -547,7 +547,7 @@ pub(super) fn rows_of_directory(directory: &Path, entries: &[SizedEntry]) -> Vec
     let rows = entries.iter().map(|entry| {
         let path = directory.join(&entry.name);
         if entry.is_mount {
-            let note = "mounted on this: not entered".into();
+            let note = "a mount: not entered".into();
             return PlaceRow {
                 note,
                 reference: path.to_str().map(str::to_owned),

@@ -667,9 +667,8 @@ impl ExploreView {
     /// Returns a refusal if `rm` would refuse each image of the list.
     fn refused_list(&self) -> Option<String> {
         let (tool, images, _) = self.by_tool?;
-        (images == self.marked.len()).then(|| {
-            format!("No list: `rm --file` would refuse all of it, since only `{tool} rmi` deletes here.")
-        })
+        (images == self.marked.len())
+            .then(|| format!("No list: `rm` would refuse all of it, only `{tool} rmi` deletes here."))
     }
 
     /// Returns a refusal if an image that is not marked has the id of a marked one: a list of ids means both.
