@@ -198,14 +198,6 @@ fn images_of_podman_are_deleted_beside_docker() {
         of_docker.iter().all(|kept| text(kept, "/detail").contains("only `docker rmi` deletes")),
         "{done:#}"
     );
-    // Its container is a stopped holder as podman's are.
-    let usage = run(&["usage"], 0);
-    let stopped = list(&usage, "/stopped/removals").iter().find(|removal| {
-        list(removal, "/containers").iter().any(|container| text(container, "/name") == "stopped")
-    });
-    let stopped = stopped.unwrap_or_else(|| panic!("{usage:#}"));
-    assert_eq!(text(stopped, "/command/deletes"), "docker rm stopped");
-    assert_eq!(text(stopped, "/images/0/name"), "registry.local/small/i0:1");
     let rm = run(&["rm", "--via", "direct", "--min-age", "0s", "-y", "local/built:1"], 5);
     assert_eq!(gc_document::rule(&rm, "local/built:1"), "out-of-reach");
 }
