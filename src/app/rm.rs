@@ -218,6 +218,7 @@ fn other_names<'a>(image: &'a Image, given: &[String]) -> Vec<&'a str> {
 fn untagging(kind: &KindFacts, store: &OwnersStore, id: &ImageId, names: &[String]) -> String {
     let names = names.iter().map(|name| shell_word(name)).collect::<Vec<_>>().join(" ");
     match id.namespace().unwrap_or(CRI_NAMESPACE) {
+        _ if kind.tool.is_some() && store.user.is_some() => "the Docker whose store it is".to_owned(),
         _ if let Some(tool) = kind.tool => format!("`{tool} rmi {names}`"),
         _ if kind.is_of_podman => {
             format!("`{} untag {} {names}`", store.tool("podman"), shell_word(&short_id(id)))

@@ -48,7 +48,7 @@ impl<'a> StoreRemover<'a> {
         let ways = stores.map(|store_ix| match (self.cri(), self.direct_for(inventory, store_ix)) {
             (_, Some(direct)) => direct.way(inventory, store_ix),
             (Some(cri), None) if served.as_ref().is_none_or(|stores| !stores.writes_to(store_ix)) => {
-                let of_tool = inventory[store_ix].kind.obstacle();
+                let of_tool = inventory.obstacle_of_store(store_ix);
                 Way::Closed(
                     of_tool
                         .unwrap_or_else(|| format!("it is not in the store of {}", cri.client().endpoint())),

@@ -71,7 +71,7 @@ impl<'a> DirectRemover<'a> {
             self.editors.store(store).err().map(str::to_owned).or_else(|| self.obstacle.clone())
         } else {
             let kind = store.kind;
-            let of_tool = kind.obstacle();
+            let of_tool = inventory.obstacle_of_store(store_ix);
             of_tool.or_else(|| Some(format!("it is in a store of {}, which is never edited", kind.as_str())))
         };
         closed.map_or(Way::Direct, Way::Closed)

@@ -137,6 +137,8 @@ pub fn removal_words(owner: Owner, id: &str, sandbox: bool, store: &OwnersStore)
         (Owner::CriO, _) | (Owner::Containerd, None) => Some(("crictl rm".into(), id)),
         (Owner::Podman, _) => Some((format!("{} rm", store.tool("podman")), id)),
         (Owner::Buildah, _) => Some((format!("{} rm", store.tool("buildah")), id)),
+        // Root's Docker does not know it.
+        (Owner::Docker, _) if store.user.is_some() => None,
         (Owner::Docker, _) => Some(("docker rm".into(), id)),
         (Owner::Containerd, Some(namespace)) if is_for_ctr(namespace) => {
             Some((format!("ctr -n {} containers rm", shell_word(namespace)), shell_word(whole)))

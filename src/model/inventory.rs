@@ -64,6 +64,9 @@ pub struct Inventory {
     pub closed_stores: Vec<StoreIx>,
     /// Stores of a runtime that should answer, and does not. Filled only if the command has asked.
     pub silent_stores: Vec<StoreIx>,
+    /// Stores of a kind with a tool ([`KindFacts::tool`](super::KindFacts::tool)) whose objects the tool neither lists nor
+    /// deletes when root runs it, with the reason as a clause without its subject. No command of the tool is printed.
+    pub out_of_tool: BTreeMap<StoreIx, String>,
     /// Uses of images and layers from elsewhere: other stores, podman's database, mounts of images.
     pub uses: Vec<Use>,
     /// Problems with files and objects, which `scan` prints as warnings.
@@ -171,10 +174,25 @@ impl Inventory {
             let path = user.path.display();
             return Some(format!("another store may use it: {path} could not be read in full"));
         }
-        if let Some(obstacle) = self[image.store].kind.obstacle() {
+        if let Some(obstacle) = self.obstacle_of_store(image.store) {
             return Some(obstacle);
         }
         self.out_of_reach.get(&image_ix).cloned().or_else(|| image.id.namespace().map(in_namespace))
+    }
+
+    /// Returns the reason why layersweep deletes no image of a store, neither itself nor through a runtime: a clause without
+    /// its subject.
+    #[must_use]
+    pub fn obstacle_of_store(&self, store_ix: StoreIx) -> Option<String> {
+        self.out_of_tool.get(&store_ix).cloned().or_else(|| self[store_ix].kind.obstacle())
+    }
+
+    /// Returns the tool that alone deletes in a store, if it knows what is in it.
+    #[must_use]
+    pub fn tool(&self, store_ix: StoreIx) -> Option<&'static str> {
+        let store = &self[store_ix];
+        let is_known = store.consistency != Consistency::Damaged && !self.out_of_tool.contains_key(&store_ix);
+        store.kind.facts().tool.filter(|_| is_known)
     }
 
     /// Returns true if the store is that of a runtime of Kubernetes: one of a kind that only runtimes have, or a graphroot

@@ -28,6 +28,7 @@ pub fn owners_store(scan: &Scan, store: StoreIx) -> OwnersStore {
     let facts =
         opened.or_else(|_| quiet::facts(&scan.inventory[store].root).map(|facts| (facts.owner, false)));
     let user = match facts {
+        _ if scan.inventory.out_of_tool.contains_key(&store) => Some("its owner".to_owned()),
         Ok((owner, _)) if ![0, caller].contains(&owner) => Some(scan.sysroot.user_name(owner)),
         Ok((_, true)) => None,
         // The commands must not be root's: a user may replace the directory.

@@ -65,7 +65,7 @@ impl Reach {
             let images = scanned.scan.inventory.images.iter();
             let inventory = &scanned.scan.inventory;
             let out_of_reach = images.map(|image| {
-                inventory[image.store].kind.obstacle().or_else(|| closed.get(&image.store).cloned())
+                inventory.obstacle_of_store(image.store).or_else(|| closed.get(&image.store).cloned())
             });
             let facts = out_of_reach.map(|out_of_reach| Facts { out_of_reach, ..Facts::default() });
             let facts = ImageFacts::of(facts.collect());
@@ -186,7 +186,8 @@ fn of_other_users(scan: &Scan) -> BTreeMap<StoreIx, String> {
 fn of_users(inventory: &Inventory, editors: &Editors) -> Vec<Facts> {
     let images = inventory.images.iter().map(|image| {
         let store = &inventory[image.store];
-        let out_of_reach = store.kind.obstacle().or_else(|| editors.stays_closed(store));
+        let out_of_tool = inventory.obstacle_of_store(image.store);
+        let out_of_reach = out_of_tool.or_else(|| editors.stays_closed(store));
         Facts { out_of_reach, ..Facts::default() }
     });
     images.collect()

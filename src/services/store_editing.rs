@@ -51,6 +51,9 @@ pub(crate) fn only_by_tools(inventory: &Inventory) -> Option<Error> {
     let first = *kinds.peek()?;
     let tool = first.facts().tool.filter(|_| kinds.all(|kind| kind == first))?;
     let message = format!("layersweep deletes nothing in {}'s own store", first.runtime());
+    if let Some(why) = inventory.out_of_tool.values().next() {
+        return Some(Error::nothing_deleted(format!("{message}: {why}")));
+    }
     Some(Error::nothing_deleted(message).hint(format!(
         "`{tool} rmi NAME` deletes an image, `{tool} rm NAME` a stopped container, `{tool} builder prune` build cache"
     )))

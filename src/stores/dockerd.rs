@@ -17,6 +17,9 @@ use crate::sys::sysroot::Sysroot;
 pub(super) const DAEMON_JSON: &str = "/etc/docker/daemon.json";
 /// Data root if the configuration does not name another.
 pub(super) const DATA_ROOT: &str = "/var/lib/docker";
+/// Sources of a data root.
+pub(super) const COMMAND_LINE: &str = "dockerd's command line";
+pub(super) const DEFAULT: &str = "Docker's default";
 /// Root of the containerd that Docker starts, below the data root.
 pub(super) const OWN_CONTAINERD: &str = "containerd/daemon";
 /// Maximum size of a JSON file that is read; Docker's have a few KiB.
@@ -187,9 +190,9 @@ fn data_root_of_command(words: &[String]) -> Option<PathBuf> {
 pub(super) fn data_roots(sysroot: &Sysroot, command_lines: &[Vec<String>]) -> Vec<(PathBuf, String)> {
     let mut found: Vec<(PathBuf, String)> = Vec::new();
     let running = command_lines.iter().filter_map(|words| data_root_of_command(words));
-    let running = running.map(|root| (root, "dockerd's command line".to_owned()));
+    let running = running.map(|root| (root, COMMAND_LINE.to_owned()));
     let configured = configured_data_root(sysroot).map(|root| (root, format!("data-root in {DAEMON_JSON}")));
-    let usual = (PathBuf::from(DATA_ROOT), "Docker's default".to_owned());
+    let usual = (PathBuf::from(DATA_ROOT), DEFAULT.to_owned());
     for (root, origin) in running.chain(configured).chain([usual]) {
         if !found.iter().any(|(known, _)| *known == root) {
             found.push((root, origin));

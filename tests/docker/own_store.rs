@@ -203,6 +203,53 @@ fn images_of_podman_are_deleted_beside_docker() {
 }
 
 #[test]
+fn commands_are_for_docker_that_has_the_store() {
+    if !support::require_root() {
+        return;
+    }
+    let disk = tempfile::tempdir().unwrap();
+    let sysroot = disk.path();
+    let docker = sysroot.join("var/lib/docker");
+    unpack(&docker);
+    fs::create_dir_all(sysroot.join("etc/docker")).unwrap();
+    let configuration = sysroot.join("etc/docker/daemon.json");
+    let screens = |code: i32| {
+        ["report", "usage", "images", "explain stopped", "explain registry.local/small/i4:1"].map(|command| {
+            let words = command.split(' ').chain(["--sysroot", sysroot.to_str().unwrap()]);
+            program::layersweep(words).expect_code(code).stdout
+        })
+    };
+    let has_command = |screen: &String| {
+        ["rm", "rmi", "image", "builder", "volume"]
+            .iter()
+            .any(|word| screen.contains(&format!("docker {word} ")))
+    };
+    assert!(screens(0).iter().any(has_command));
+    // As dockerd does, it is read with a byte order mark.
+    fs::write(&configuration, "\u{feff}{\"data-root\": \"/srv/docker\"}").unwrap();
+    let of_another = screens(0);
+    assert!(!of_another.iter().any(has_command), "{of_another:#?}");
+    assert!(
+        of_another.iter().any(|screen| screen.contains("Docker's data root is /srv/docker")),
+        "{of_another:#?}"
+    );
+    fs::remove_file(&configuration).unwrap();
+    std::os::unix::fs::chown(&docker, Some(1234), Some(1234)).unwrap();
+    let of_user = screens(0);
+    assert!(!of_user.iter().any(has_command), "{of_user:#?}");
+    assert!(of_user.iter().any(|screen| screen.contains("whose own Docker deletes here")), "{of_user:#?}");
+    std::os::unix::fs::chown(&docker, Some(0), Some(0)).unwrap();
+
+    // What another program calls broken is not silently the default.
+    for text in ["{\"data-root\": \"/srv", "{\"data-root\": \"docker\"}", "{\"data-root\": 5}"] {
+        fs::write(&configuration, text).unwrap();
+        let words = ["usage", "--sysroot", sysroot.to_str().unwrap()];
+        let run = program::layersweep(words).expect_code(3);
+        assert_eq!(run.stderr.matches("daemon.json").count(), 1, "{run:?}");
+    }
+}
+
+#[test]
 fn data_root_is_found_below_sysroot() {
     if !support::require_root() {
         return;

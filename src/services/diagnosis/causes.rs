@@ -109,8 +109,7 @@ fn removing_tool(scan: &Scan, store: StoreIx) -> Option<String> {
     let is_podmans = inventory.closed_stores.contains(&store)
         && !inventory.silent_stores.contains(&store)
         && matches!(inventory[store].driver.as_str(), "btrfs" | "zfs");
-    let dockers =
-        inventory[store].kind.facts().tool.filter(|_| inventory[store].consistency != Consistency::Damaged);
+    let dockers = inventory.tool(store);
     dockers.map(str::to_owned).or_else(|| is_podmans.then(|| owners_store(scan, store).tool("podman")))
 }
 
@@ -154,6 +153,7 @@ pub fn remedy_out_of_reach(scan: &Scan, image_ix: ImageIx) -> String {
     let store = &inventory[image.store];
     match image.id.namespace() {
         _ if store.consistency == Consistency::Damaged => "see the warnings".into(),
+        _ if inventory.out_of_tool.contains_key(&image.store) => "see docs/docker.md".into(),
         _ if let Some(tool) = store.kind.facts().tool => {
             format!("`{tool} rmi NAME` deletes one, `{tool} image prune` those without a name")
         }
@@ -399,6 +399,18 @@ fn build_caches(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             continue;
         }
         let records = display::count(cache.records, "record", "records");
+        if inventory[cache.store].kind.facts().tool.is_some() && inventory.tool(cache.store).is_none() {
+            let why = inventory.out_of_tool.get(&cache.store).cloned();
+            let text = format!("build cache of {}: {records}", cache.owner());
+            causes.push(Cause {
+                title: format!("build cache of {}", cache.owner()),
+                remedy: why.unwrap_or_else(|| "see the warnings".to_owned()),
+                group: CauseGroup::Kept,
+                path: Some(context.inside(&inventory[cache.store].root)),
+                ..context.cause(ix, CauseKind::BuildCache, bytes, text)
+            });
+            continue;
+        }
         causes.push(Cause {
             title: format!("build cache of {}", cache.owner()),
             remedy: cache.remedy().into(),
@@ -565,11 +577,12 @@ fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
         };
         let text = format!("volume {} ({owner}): {users}", volume.name);
         let tool = tool.map_or_else(|| store.tool("podman"), str::to_owned);
+        let is_out_of_tool = context.scan.inventory.out_of_tool.contains_key(&volume.store);
         let inspect = format!("{tool} volume inspect {}", shell_word(&volume.name));
         let cause = Cause {
             title: format!("volume {}", volume.name),
             path: Some(context.inside(&volume.path)),
-            command: Some(PrintedCommand::Shows(inspect)),
+            command: (!is_out_of_tool).then_some(PrintedCommand::Shows(inspect)),
             group: CauseGroup::Kept,
             ..context.cause(ix, CauseKind::Volume, volume.bytes, text)
         };
@@ -582,6 +595,7 @@ fn volumes(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
                     ..cause
                 })
             }
+            _ if is_out_of_tool => Some(cause),
             (Some(containers), None) if containers.is_empty() => Some(Cause {
                 remedy: "a service or quadlet that is stopped may need its data".into(),
                 frees_bytes: volume.bytes,

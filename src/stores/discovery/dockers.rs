@@ -22,6 +22,33 @@ pub(super) fn roots(request: &ScanRequest) -> Vec<(PathBuf, String)> {
     }
 }
 
+/// Returns the reason why the Docker that root's commands reach does not use a data root, as a clause: it is that of a user,
+/// or Docker has another one. Without any Docker here, the commands are for the system that the data root came from.
+fn out_of_tool(request: &ScanRequest, root: &Path) -> Option<String> {
+    let owner = quiet::facts(root).ok()?.owner;
+    if ![0, rustix::process::geteuid().as_raw()].contains(&owner) {
+        return Some(format!(
+            "it belongs to {}, whose own Docker deletes here",
+            request.sysroot.user_name(owner)
+        ));
+    }
+    let all = dockerd::data_roots(&request.sysroot, &request.running.containerds);
+    let resolved =
+        all.into_iter().map(|(path, origin)| (request.sysroot.resolve(&path).unwrap_or(path), origin));
+    let all: Vec<_> = resolved.collect();
+    let is_running = |origin: &str| origin == dockerd::COMMAND_LINE;
+    let running: Vec<_> = all.iter().filter(|(_, origin)| is_running(origin)).collect();
+    let used = if running.is_empty() { all.iter().take(1).collect() } else { running };
+    // With userns-remap, it is a directory of the data root.
+    let places: Vec<_> = [Some(root), root.parent()].into_iter().flatten().map(identity_of).collect();
+    let is_used =
+        used.iter().any(|(path, _)| identity_of(path).is_some_and(|used| places.contains(&Some(used))));
+    let is_none_here =
+        used.iter().all(|(path, origin)| origin == dockerd::DEFAULT && identity_of(path).is_none());
+    let other = used.first().filter(|_| !is_used && !is_none_here)?;
+    Some(format!("Docker's data root is {}, and not this one", request.sysroot.shown(&other.0)))
+}
+
 fn identity_of(path: &Path) -> Option<(u64, u64)> {
     Root::open(path).map(|root| root.identity()).ok()
 }
@@ -58,6 +85,7 @@ pub(crate) fn find(request: &ScanRequest, stores: &[PathBuf]) -> Result<ReadStor
             }
             known.push(identity);
             let inner = identity_of(&places.containerd());
+            places.out_of_tool = out_of_tool(request, &places.root);
             places.is_containerd_read = inner.is_some_and(|inner| identities.contains(&inner));
             Docker::read(&places, origin, request).map(|store| Some(Some(store)))
         });

@@ -47,6 +47,9 @@ pub(super) fn fill(
     filler.add_volumes();
     filler.note_other_drivers();
     filler.note_change_of_store();
+    if let Some(why) = &snapshot.places.out_of_tool {
+        filler.writer.inventory.out_of_tool.insert(filler.writer.store, why.clone());
+    }
     filler.add_leaks(units);
     filler.writer.inventory.findings.extend(snapshot.findings.iter().cloned());
     filler.nodes
@@ -320,6 +323,9 @@ impl DataRootFiller<'_> {
             let message = "Docker has containers outside this store: if it has changed to containerd, its commands \
                            neither list nor delete what is here (docs/docker.md)";
             self.writer.inventory.findings.push(Finding::new(&snapshot.places.root, message));
+            let why =
+                "Docker has containers outside this store, and may neither list nor delete what is here";
+            self.writer.inventory.out_of_tool.insert(self.writer.store, why.to_owned());
         }
     }
 

@@ -21,6 +21,8 @@ pub struct DockerPlaces {
     pub has_driver: bool,
     /// The containerd below the data root is read as a store of its own.
     pub is_containerd_read: bool,
+    /// The reason why the Docker that root's commands reach has another data root, as a clause.
+    pub out_of_tool: Option<String>,
     /// True for a store on another system's disk, to which no process writes.
     pub foreign: bool,
 }
