@@ -306,13 +306,13 @@ fn volume(scan: &Scan, path: &Path) -> Option<VolumeExplanation> {
         let tool = scan.inventory[*store].kind.facts().tool;
         let owner = tool.unwrap_or("podman");
         let tool = tool.map_or_else(|| owners_store(scan, *store).tool("podman"), str::to_owned);
-        let command = if scan.inventory.out_of_tool.contains_key(store) {
+        let shown = if scan.inventory.out_of_tool.contains_key(store) {
             let directory = scan.inventory[*store].root.join("volumes").join(&name);
             format!("ls -l {}", shell_word(&scan.sysroot.shown(&directory)))
         } else {
             format!("{tool} volume inspect {}", shell_word(&name))
         };
-        let command = PrintedCommand::Shows(command);
+        let command = PrintedCommand::Shows(shown);
         Some(VolumeExplanation { name, owner, containers, command })
     })
 }

@@ -11,7 +11,7 @@ mod work;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{IsTerminal, Write as _, stdin, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -25,6 +25,7 @@ use signal_hook::{flag, low_level};
 
 use super::global::Global;
 use crate::cli::input::args::ExploreArgs;
+use crate::cli::screen::outfile::{is_below, is_on_disk_of};
 use crate::cli::screen::{full_screen, output, stop, terminal};
 use crate::config::Config;
 use crate::model::text::display::shell_word;
@@ -263,7 +264,15 @@ impl ExploreSession {
     fn export(&self) -> String {
         let Some(facts) = &self.view.facts else { return String::new() };
         let name = format!("layersweep-marked-{}.txt", facts.scan.taken_at.as_second());
-        let path = std::env::current_dir().unwrap_or_default().join(name);
+        let directory = std::env::current_dir().unwrap_or_default();
+        let foreign = self.runner.request.sysroot.iter().filter_map(|root| root.canonicalize().ok());
+        if foreign
+            .filter(|root| root != Path::new("/"))
+            .any(|root| is_below(&directory, &root) || is_on_disk_of(&directory, &root))
+        {
+            return "The working directory is on the disk that is only read: start in another one.".into();
+        }
+        let path = directory.join(name);
         let images = self.view.marked.iter().map(|image| &facts.images[image.get()]);
         let lines: String =
             images.map(|image| format!("# {}\n{}\n", safe(&image.names.join(", ")), image.id)).collect();
