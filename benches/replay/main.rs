@@ -19,10 +19,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
-use layersweep::model::documents::trace::{
-    ArrivalEvent, ArrivedLayer, Trace, TraceEvent, TraceHeader, TraceKind, TraceSource, UseEvent,
-};
-use layersweep::model::{OriginKind, SCHEMA_VERSION};
+use layersweep::model::OriginKind;
+use layersweep::model::documents::trace::{ArrivalEvent, ArrivedLayer, Trace, TraceEvent, UseEvent};
 use layersweep::policy::input::{DeletionOrder, Policy};
 use layersweep::policy::replay::{self, Collector};
 use layersweep::policy::space::Thresholds;
@@ -123,20 +121,7 @@ fn big_node(images: usize, begin: Timestamp) -> Trace {
     });
     let capacity_bytes =
         stored.flatten().filter(|layer| seen.insert(layer.id.clone())).map(|layer| layer.bytes).sum();
-    let header = TraceHeader {
-        kind: TraceKind::Trace,
-        schema_version: SCHEMA_VERSION,
-        source: TraceSource::Generated,
-        node: None,
-        from: begin,
-        to: begin + SignedDuration::from_mins(90),
-        mount: None,
-        capacity_bytes,
-        reserved_bytes: 0,
-        kubernetes: true,
-        names_hashed: false,
-        images_without_layers: 0,
-    };
+    let header = traces::header(begin, begin + SignedDuration::from_mins(90), capacity_bytes);
     Trace::read(lines(&header, &events).as_bytes()).unwrap()
 }
 

@@ -1,6 +1,6 @@
 //! Adds a store of any kind to an inventory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -58,6 +58,18 @@ impl<'a> InventoryWriter<'a> {
 }
 
 impl InventoryWriter<'_> {
+    /// Returns these nodes and everything that they need.
+    pub(super) fn reach(&self, start: impl Iterator<Item = NodeIx>) -> HashSet<NodeIx> {
+        let mut waiting: Vec<_> = start.collect();
+        let mut reached = HashSet::new();
+        while let Some(node) = waiting.pop() {
+            if reached.insert(node) {
+                waiting.extend(&self.inventory[node].needs);
+            }
+        }
+        reached
+    }
+
     pub(super) fn reads_labels_of(&self, id: &str) -> bool {
         self.labels && self.image.is_none_or(|image| image == id)
     }

@@ -240,7 +240,7 @@ fn commands_are_for_docker_that_has_the_store() {
     assert!(of_user.iter().any(|screen| screen.contains("whose own Docker deletes here")), "{of_user:#?}");
     std::os::unix::fs::chown(&docker, Some(0), Some(0)).unwrap();
 
-    // What another program calls broken is not silently the default.
+    // A broken file does not silently mean the default.
     for text in ["{\"data-root\": \"/srv", "{\"data-root\": \"docker\"}", "{\"data-root\": 5}"] {
         fs::write(&configuration, text).unwrap();
         let words = ["usage", "--sysroot", sysroot.to_str().unwrap()];

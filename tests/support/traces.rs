@@ -106,21 +106,28 @@ pub fn generated(shape: TraceShape) -> (TraceHeader, Vec<TraceEvent>) {
         }
     }
     events.sort_by_key(TraceEvent::time);
-    let header = TraceHeader {
+    let node = Some(format!("generated-{}", shape.seed));
+    let header = TraceHeader { node, ..header(start, moment(start, end), capacity_bytes) };
+    (header, events)
+}
+
+/// Returns the header of a generated trace without a name of its node.
+#[must_use]
+pub fn header(from: Timestamp, to: Timestamp, capacity_bytes: u64) -> TraceHeader {
+    TraceHeader {
         kind: TraceKind::Trace,
         schema_version: SCHEMA_VERSION,
         source: TraceSource::Generated,
-        node: Some(format!("generated-{}", shape.seed)),
-        from: start,
-        to: moment(start, end),
+        node: None,
+        from,
+        to,
         mount: None,
         capacity_bytes,
         reserved_bytes: 0,
         kubernetes: true,
         names_hashed: false,
         images_without_layers: 0,
-    };
-    (header, events)
+    }
 }
 
 /// Returns the lines of a trace.

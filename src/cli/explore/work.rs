@@ -127,7 +127,7 @@ impl JobRunner {
     /// Does a job. A panic is its failure, so that the view does not wait for ever.
     pub(super) fn carry_out(&self, job: Job, listed: &[ListLine]) -> Option<JobDone> {
         let failed = job.clone();
-        // What it has changed is dropped with it.
+        // A panic leaves no half-changed state behind: the job owns what it works on.
         catch_unwind(AssertUnwindSafe(|| self.done(job, listed)))
             .unwrap_or_else(|panic| failure(failed, &panic_message(&*panic)))
     }
@@ -304,7 +304,7 @@ fn failure(job: Job, why: &str) -> Option<JobDone> {
         Job::File(_) | Job::Explain(_) | Job::Waste(_) => JobDone::Text(Err(Error::failed(why))),
         Job::Delete => {
             let text = format!("error: {why}\nWhat was begun is finished by the next run.\n");
-            JobDone::Deleted(page("not deleted".into(), &text))
+            JobDone::Deleted(page("deletion ended early".into(), &text))
         }
         Job::Export | Job::Stop | Job::Suspend | Job::Quit => return None,
     })

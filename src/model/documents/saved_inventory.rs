@@ -30,7 +30,12 @@ use crate::model::store::{Consistency, Store};
 /// # Errors
 /// Describes in words why the document cannot be shown.
 pub fn inventory(document: &NodeDocument<'_>) -> Result<Inventory, String> {
-    let mut filler = InventoryFiller { document, inventory: Inventory::default(), layers: HashMap::new() };
+    let mut filler = InventoryFiller {
+        document,
+        inventory: Inventory::default(),
+        images: HashMap::new(),
+        layers: HashMap::new(),
+    };
     filler.add_filesystems();
     filler.add_stores()?;
     filler.add_images()?;
@@ -49,6 +54,7 @@ fn named<'a, T: Deserialize<'a>>(text: &'a Text<'_>) -> Option<T> {
 struct InventoryFiller<'a> {
     document: &'a NodeDocument<'a>,
     inventory: Inventory,
+    images: HashMap<(StoreIx, &'a str), ImageIx>,
     layers: HashMap<(StoreIx, &'a str), NodeIx>,
 }
 
@@ -123,6 +129,7 @@ impl<'a> InventoryFiller<'a> {
             let image_ix = ImageIx::from(position);
             let store = self.store(&image.store)?;
             let rest = self.add_node(store, NodeKind::ImageMetadata, "", Size::default());
+            self.images.entry((store, &image.id.0)).or_insert(image_ix);
             self.inventory.images.push(Image {
                 id: image.id.0.as_ref().into(),
                 store,
@@ -251,10 +258,7 @@ impl<'a> InventoryFiller<'a> {
             let size = Size { bytes, frees_bytes: bytes, ..Size::default() };
             let rest = self.add_node(store, NodeKind::ContainerMetadata, "", size);
             self.inventory[rest].needs = lower;
-            let image = container.image_id.as_ref().and_then(|id| {
-                let mut images = self.inventory.images.iter();
-                images.position(|image| image.id == *id.0 && image.store == store).map(ImageIx::from)
-            });
+            let image = container.image_id.as_ref().and_then(|id| self.images.get(&(store, &*id.0)).copied());
             self.inventory.containers.push(Container {
                 id: container.id.0.as_ref().into(),
                 store,

@@ -2,35 +2,20 @@ use jiff::SignedDuration;
 use serde::Deserialize;
 
 use super::*;
-use crate::model::SCHEMA_VERSION;
 use crate::model::documents::trace::{
-    ArrivalEvent, ArrivedLayer, DepartureEvent, OthersEvent, TraceEvent, TraceHeader, TraceKind, TraceSource,
-    UseEvent,
+    ArrivalEvent, ArrivedLayer, DepartureEvent, OthersEvent, TraceEvent, TraceHeader, UseEvent,
 };
 use crate::model::origin::OriginKind;
 use crate::policy::kubelet::IMAGE_GC_PERIOD;
 use crate::policy::space::{FreeFloor, Targets};
-use crate::policy::traces::{TraceShape, generated};
+use crate::policy::traces::{self, TraceShape, generated};
 
 fn time(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_000_000_000 + seconds).unwrap()
 }
 
 fn header(capacity_bytes: u64, seconds: i64) -> TraceHeader {
-    TraceHeader {
-        kind: TraceKind::Trace,
-        schema_version: SCHEMA_VERSION,
-        source: TraceSource::Generated,
-        node: None,
-        from: time(0),
-        to: time(seconds),
-        mount: None,
-        capacity_bytes,
-        reserved_bytes: 0,
-        kubernetes: true,
-        names_hashed: false,
-        images_without_layers: 0,
-    }
+    traces::header(time(0), time(seconds), capacity_bytes)
 }
 
 fn arrival(seconds: i64, image: &str, layers: &[(&str, u64)]) -> TraceEvent {

@@ -223,7 +223,7 @@ impl<'a> Filler<'a> {
         let mut reached = self.reached_by_images_and_containers();
         let caches =
             self.writer.inventory.build_caches.iter().filter(|cache| cache.store == self.writer.store);
-        reached.extend(self.reach(caches.flat_map(|cache| &cache.holds).copied()));
+        reached.extend(self.writer.reach(caches.flat_map(|cache| &cache.holds).copied()));
         for (position, node) in self.writer.inventory.nodes.iter_mut().enumerate() {
             let is_object = matches!(
                 node.kind,
@@ -242,18 +242,7 @@ impl<'a> Filler<'a> {
             self.writer.inventory.containers.iter().filter(|container| container.store == self.writer.store);
         let images = images.flat_map(|image| &image.holds);
         let holds = images.chain(containers.flat_map(|container| &container.holds));
-        self.reach(holds.copied())
-    }
-
-    fn reach(&self, start: impl Iterator<Item = NodeIx>) -> HashSet<NodeIx> {
-        let mut waiting: Vec<_> = start.collect();
-        let mut reached = HashSet::new();
-        while let Some(node) = waiting.pop() {
-            if reached.insert(node) {
-                waiting.extend(&self.writer.inventory[node].needs);
-            }
-        }
-        reached
+        self.writer.reach(holds.copied())
     }
 
     /// Adds objects that no root marks: containerd deletes them in its next collection.
@@ -266,7 +255,7 @@ impl<'a> Filler<'a> {
             .filter(|leak| leak.store == self.writer.store)
             .flat_map(|leak| &leak.holds)
             .chain(&self.writer.inventory.anchored);
-        let mut reached = self.reach(held.copied());
+        let mut reached = self.writer.reach(held.copied());
         reached.extend(self.reached_by_images_and_containers());
         for (namespace, _) in self.graphs {
             let blobs =

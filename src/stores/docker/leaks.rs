@@ -1,7 +1,6 @@
 //! Objects that Docker has forgotten, or will delete by itself. They are only reported: nothing of Docker's is deleted
 //! here, and no command is printed for what only a person can judge.
 
-use std::collections::HashSet;
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -128,7 +127,7 @@ impl DataRootFiller<'_> {
             .chain(containers.flat_map(|container| &container.holds))
             .chain(leaks.flat_map(|leak| &leak.holds))
             .chain(&inventory.anchored);
-        let reached = self.reach(held.copied());
+        let reached = self.writer.reach(held.copied());
         let nodes = self.layers.iter().enumerate();
         nodes
             .filter_map(|(layer, node)| Some((layer, node.filter(|node| !reached.contains(node))?)))
@@ -144,17 +143,6 @@ impl DataRootFiller<'_> {
                 "Docker has a record of this layer, but no image, container or build cache needs it";
             self.report(LeakClass::Unreferenced, &layer.id, &path, evidence, vec![node]);
         }
-    }
-
-    fn reach(&self, start: impl Iterator<Item = NodeIx>) -> HashSet<NodeIx> {
-        let mut waiting: Vec<_> = start.collect();
-        let mut reached = HashSet::new();
-        while let Some(node) = waiting.pop() {
-            if reached.insert(node) {
-                waiting.extend(&self.writer.inventory[node].needs);
-            }
-        }
-        reached
     }
 
     /// Reports images without their layers.

@@ -36,8 +36,8 @@ pub fn is_data_root(root: &Root) -> bool {
 }
 
 impl DockerPlaces {
-    /// Finds the drivers with records in the data root `root`; returns `None` if there are none. A daemon that keeps its
-    /// images in containerd has none.
+    /// Finds the drivers with records in the data root `root`; `None` without any, as with a daemon that keeps its images
+    /// in containerd.
     ///
     /// # Errors
     /// If this cannot be examined, for example without privileges.

@@ -171,7 +171,7 @@ impl Snapshot {
         };
         snapshot.listing.insert(places.root.clone(), root);
         snapshot.directory(&places.layers());
-        snapshot.directory(&places.layers().join("l"));
+        snapshot.directory(&places.layers().join(LINKS));
         let chains = snapshot.chains();
         snapshot.mounts();
         let cached = snapshot.cache(cache);
@@ -182,7 +182,7 @@ impl Snapshot {
             snapshot.short_names();
             snapshot.find_needed();
         }
-        for below in ["", "volumes", "tmp", "buildkit", "containerd", IMAGE, "image/overlay2"] {
+        for below in ["volumes", "tmp", "buildkit", "containerd", IMAGE, "image/overlay2"] {
             snapshot.directory(&places.root.join(below));
         }
         snapshot.directory(&places.layer_records());

@@ -246,11 +246,12 @@ impl DataRootSorter<'_> {
     }
 
     fn image_records(&mut self, top: &Path) {
+        let images: HashSet<&str> = self.snapshot.images.iter().map(|image| image.id.as_str()).collect();
         for (_, _, path) in self.directory(top) {
             for (_, _, path) in self.directory(&path) {
                 // A file in place of the directory of an algorithm has no entries.
                 for (id, _, path) in self.directory(&path) {
-                    if self.snapshot.images.iter().any(|image| image.id == id) {
+                    if images.contains(id.as_str()) {
                         self.whole(DockerUnit::Image, &id, path);
                     } else {
                         self.metadata(path, TreeScope::Whole);
