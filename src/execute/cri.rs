@@ -204,7 +204,7 @@ impl CriRemover {
         let mut facts = vec![Facts::default(); inventory.images.len()];
         for (image, facts) in inventory.images.iter().zip(&mut facts) {
             if !stores.writes_to(image.store) {
-                let of_tool = inventory[image.store].kind.obstacle();
+                let of_tool = inventory.obstacle_of_store(image.store);
                 facts.out_of_reach = Some(
                     of_tool.unwrap_or_else(|| format!("not in the store of {}", self.client.endpoint())),
                 );

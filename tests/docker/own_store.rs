@@ -222,7 +222,7 @@ fn commands_are_for_docker_that_has_the_store() {
     let has_command = |screen: &String| {
         ["rm", "rmi", "image", "builder", "volume"]
             .iter()
-            .any(|word| screen.contains(&format!("docker {word} ")))
+            .any(|word| [" ", "`"].iter().any(|end| screen.contains(&format!("docker {word}{end}"))))
     };
     assert!(screens(0).iter().any(has_command));
     // As dockerd does, it is read with a byte order mark.

@@ -17,7 +17,6 @@ use crate::services::observer::Observer;
 use crate::services::request::Request;
 
 const DAY: i64 = 86_400;
-/// Minimum time that the records cover.
 /// The past that is replayed.
 const WINDOW_DAYS: i64 = 90;
 const AGES_DAYS: [i64; 5] = [1, 3, 7, 14, 30];

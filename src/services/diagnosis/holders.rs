@@ -243,9 +243,9 @@ fn deleted_by(inventory: &Inventory, tools: &Tools<'_>, image_ix: ImageIx) -> Op
     })
 }
 
-/// Returns the tool that alone deletes images of a store.
+/// Returns the tool that alone deletes an image, if it knows the store.
 fn tool_of(inventory: &Inventory, image_ix: ImageIx) -> Option<&'static str> {
-    inventory[inventory[image_ix].store].kind.facts().tool
+    inventory.tool(inventory[image_ix].store)
 }
 
 /// Returns true if `gc`, or the tool that alone deletes in the store, can delete an image once no container uses it.
