@@ -135,10 +135,12 @@ fn own_store_is_read_in_full() {
     }
     let report = program::layersweep(["report"].iter().chain(&flags)).expect_code(0).stdout;
     assert!(report.contains("docker builder prune"), "{report}");
-    let removal = "docker rmi registry.local/small/i4:1 registry.local/small/i3:1";
-    assert!(report.contains(removal) && report.contains("docker rm stopped"), "{report}");
+    // All images were loaded or built here: perhaps no registry has them.
+    assert!(!report.contains("docker rmi ") && report.contains("docker rm stopped"), "{report}");
     let sentence = report.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(sentence.contains("by hand: 6 unused images of Docker (7."), "{report}");
+    let judged = "5 unused images of Docker, built or loaded here (7.";
+    assert!(sentence.contains("only you can judge") && sentence.contains(judged), "{report}");
+    assert!(sentence.contains("docker images perhaps no registry has them"), "{report}");
     assert!(sentence.contains("container stopped (7"), "{report}");
     assert!(report.contains("docker volume inspect data"), "{report}");
     let shown = |words: &str, code: i32, expected: &[&str]| {
@@ -225,6 +227,15 @@ fn commands_are_for_docker_that_has_the_store() {
             .any(|word| [" ", "`"].iter().any(|end| screen.contains(&format!("docker {word}{end}"))))
     };
     assert!(screens(0).iter().any(has_command));
+    // An image whose name has a digest was pulled, or pushed: it can be pulled again.
+    let repositories = docker.join("image/overlay2/repositories.json");
+    let mut names: Value = serde_json::from_slice(&fs::read(&repositories).unwrap()).unwrap();
+    let of_image = &mut names["Repositories"]["registry.local/small/i4"];
+    let id = of_image["registry.local/small/i4:1"].clone();
+    of_image[format!("registry.local/small/i4@sha256:{}", "a".repeat(64))] = id;
+    fs::write(&repositories, names.to_string()).unwrap();
+    let [report, ..] = screens(0);
+    assert!(report.contains("docker rmi registry.local/small/i4:1 9b74f666c8be\n"), "{report}");
     // As dockerd does, it is read with a byte order mark.
     fs::write(&configuration, "\u{feff}{\"data-root\": \"/srv/docker\"}").unwrap();
     let of_another = screens(0);

@@ -11,7 +11,7 @@ use crate::model::rules::Rule;
 use crate::model::text::display::{self, shell_reference, shell_word, short_id, span};
 use crate::model::{
     Consistency, Container, ContainerIx, ContainerState, FilesystemIx, ImageIx, Leak, LeakClass, LeakIx,
-    NodeKind, PinReason, PrintedCommand, StoreIx, Verdict,
+    NodeKind, OriginKind, PinReason, PrintedCommand, StoreIx, Verdict,
 };
 use crate::policy::leaks::{self, Decision, KeepReason};
 use crate::services::diagnosis::context::Context;
@@ -66,16 +66,20 @@ fn images_of(context: &Context<'_>, standing: Standing) -> Vec<ImageIx> {
 /// Returns a cause for each reason why layersweep cannot delete unused images on this node.
 fn out_of_reach(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let inventory = &context.scan.inventory;
-    // Each store has its own remedy.
-    let mut by_reason: BTreeMap<(String, StoreIx), Vec<ImageIx>> = BTreeMap::new();
-    for image in (0..inventory.images.len()).map(ImageIx::from) {
-        if refs::standing(inventory, &context.scan.refs, image) == Standing::Unused
-            && let Some(obstacle) = inventory.obstacle(image)
+    // Each store has its own remedy, and where a tool deletes, images that no registry may have are apart.
+    let mut by_reason: BTreeMap<(String, StoreIx, bool), Vec<ImageIx>> = BTreeMap::new();
+    for image_ix in (0..inventory.images.len()).map(ImageIx::from) {
+        if refs::standing(inventory, &context.scan.refs, image_ix) == Standing::Unused
+            && let Some(obstacle) = inventory.obstacle(image_ix)
         {
-            by_reason.entry((obstacle, inventory[image].store)).or_default().push(image);
+            let image = &inventory[image_ix];
+            let is_only_here = removing_tool(context.scan, image.store).is_some()
+                && !image.names.is_empty()
+                && image.origin.may_lack_a_registry();
+            by_reason.entry((obstacle, image.store, is_only_here)).or_default().push(image_ix);
         }
     }
-    let causes = by_reason.into_iter().filter_map(|((obstacle, store), images)| {
+    let causes = by_reason.into_iter().filter_map(|((obstacle, store, is_only_here), images)| {
         let roots: Vec<_> = images.iter().map(|image| Root::Image(*image)).collect();
         let size = context.frees(ix, &roots);
         let count = display::count(images.len(), "unused image", "unused images");
@@ -95,6 +99,15 @@ fn out_of_reach(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             )
         })?;
         Some(match removing_tool(context.scan, store) {
+            Some(tool) if is_only_here => Cause {
+                title: format!("{}, built or loaded here", cause.title),
+                remedy: "perhaps no registry has them".into(),
+                command: Some(PrintedCommand::Shows(format!("{tool} images"))),
+                group: CauseGroup::OnlyYouCanJudge,
+                frees_bytes: size.frees_bytes,
+                frees_inodes: size.inodes,
+                ..cause
+            },
             Some(tool) => by_tool(context, &tool, &images, cause),
             None => cause,
         })
@@ -132,12 +145,15 @@ fn by_tool(context: &Context<'_>, tool: &str, images: &[ImageIx], cause: Cause) 
     let words = words.collect::<Vec<_>>().join(" ");
     let roots: Vec<_> = largest.iter().map(|(_, image)| Root::Image(*image)).collect();
     let size = context.frees(cause.filesystem_ix, &roots);
-    let built = "one that was built or loaded here cannot be pulled again";
+    let more = images.len() - largest.len();
+    let was_pulled = |image: &ImageIx| inventory[*image].origin.kind == OriginKind::Pulled;
+    let parts = [
+        (more > 0).then(|| format!("and then {more} more")),
+        (!images.iter().all(was_pulled))
+            .then(|| "one that was built or loaded here cannot be pulled again".to_owned()),
+    ];
     Cause {
-        remedy: match images.len() - largest.len() {
-            0 => built.to_owned(),
-            more => format!("and then {more} more; {built}"),
-        },
+        remedy: parts.into_iter().flatten().collect::<Vec<_>>().join("; "),
         command: Some(PrintedCommand::Deletes(format!("{tool} rmi {words}"))),
         group: CauseGroup::CanBeMadeAgain,
         frees_bytes: size.frees_bytes,
