@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use layersweep::disk::Progress;
 use layersweep::model::refs::Root;
@@ -187,6 +188,8 @@ fn images_of_podman_are_deleted_beside_docker() {
         command.args(["--format", "json"]);
         node::document(program::run(&mut command).expect_code(code))
     };
+    // Podman loaded the last image less than a second ago.
+    std::thread::sleep(Duration::from_secs(1));
     let gc = ["gc", "--via", "direct", "--min-age", "0s", "--max-age", "1s", "-y"];
     let done = run(&gc, 0);
     let mut deleted = gc_document::deleted(&done);
