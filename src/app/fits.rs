@@ -480,44 +480,18 @@ fn find(inventory: &Inventory, store: StoreIx, wanted: &WantedImage) -> Option<I
 mod tests {
     use super::*;
     use crate::model::deletion::plan::TargetKind;
-    use crate::model::{Consistency, Labels, Origin, Store, StoreKind};
-
-    fn image(store: usize) -> Image {
-        Image {
-            id: "aa".into(),
-            store: store.into(),
-            names: vec![],
-            digests: vec![],
-            created: None,
-            evidence: vec![],
-            origin: Origin::default(),
-            blobs: Vec::new(),
-            is_list: false,
-            pinned_by: vec![],
-            labels: Labels::default(),
-            layers: vec![],
-            listed_bytes: None,
-            holds: vec![],
-        }
-    }
+    use crate::model::{Store, StoreKind, samples};
 
     #[test]
     fn command_names_stores_of_one_disk() {
-        let store = |kind, filesystem: usize| Store {
-            kind,
-            root: "/store".into(),
-            driver: "overlay".into(),
-            filesystem: filesystem.into(),
-            read_only: false,
-            origin: String::new(),
-            consistency: Consistency::Consistent,
-        };
         // The first store is that of the pulls; the third is out of reach.
         for (filesystems, expected) in
             [([0, 0, 0, 0], &[][..]), ([0, 0, 0, 1], &[0, 1]), ([0, 1, 1, 0], &[0, 3]), ([1, 0, 0, 0], &[0])]
         {
+            let image = |store: usize| Image { store: store.into(), ..samples::image("aa", &[]) };
+            let store = |ix: usize| Store { filesystem: ix.into(), ..samples::store() };
             let mut inventory = Inventory { images: (0..4).map(image).collect(), ..Inventory::default() };
-            inventory.stores = filesystems.map(|ix| store(StoreKind::ContainersStorage, ix)).into();
+            inventory.stores = filesystems.map(store).into();
             inventory.stores[0].kind = StoreKind::Containerd;
             inventory.out_of_reach.insert(2.into(), "it belongs to alice".into());
             let named = stores_to_name(&inventory, 0.into());

@@ -334,26 +334,10 @@ mod tests {
     use super::*;
     use crate::model::deletion::plan::{Kept, Target};
     use crate::model::rules::Ruling;
-    use crate::model::{ContainerState, StoreKind};
+    use crate::model::{ContainerState, StoreKind, samples};
 
     fn container() -> Container {
-        Container {
-            id: "0a".into(),
-            store: 0.into(),
-            name: "a".into(),
-            owner: Owner::Podman,
-            image_id: None,
-            image: None,
-            created: None,
-            state: ContainerState::Exited,
-            sandbox: false,
-            sandbox_id: None,
-            namespace: None,
-            volumes: Vec::new(),
-            listed_bytes: None,
-            log: None,
-            holds: Vec::new(),
-        }
+        Container { name: "a".into(), ..samples::container("0a", Owner::Podman, ContainerState::Exited) }
     }
 
     #[test]

@@ -269,18 +269,10 @@ pub(super) fn is_there(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Store, StoreKind};
+    use crate::model::{Store, StoreKind, samples};
 
     fn store(root: &str, driver: &str) -> Store {
-        Store {
-            kind: StoreKind::ContainersStorage,
-            root: root.into(),
-            driver: driver.into(),
-            filesystem: 0.into(),
-            read_only: false,
-            origin: String::new(),
-            consistency: Consistency::Consistent,
-        }
+        Store { root: root.into(), driver: driver.into(), ..samples::store() }
     }
 
     fn inventory(stores: &[Store]) -> Inventory {

@@ -26,6 +26,8 @@ pub mod reference_set;
 pub mod refs;
 pub mod repull;
 pub mod rules;
+#[cfg(test)]
+pub(crate) mod samples;
 pub mod space;
 mod store;
 pub mod text;

@@ -93,7 +93,7 @@ fn has_layers_left(inventory: &Inventory, store: StoreIx, begun: &DeletionRow) -
 mod tests {
     use super::*;
     use crate::history::runs::{Certainty, Reason};
-    use crate::model::{Leak, StoreId, Verdict};
+    use crate::model::{Leak, StoreId, Verdict, samples};
     use crate::policy::scenario::Scenario;
 
     fn outcome(inventory: &Inventory, begun: &DeletionRow) -> Option<Confirmation> {
@@ -136,14 +136,9 @@ mod tests {
         }
         // The directory of a layer was deleted, and its data was not.
         let data = Leak {
-            class: LeakClass::LayerDataOrphan,
-            store: StoreIx::from(0),
             path: "/store/overlay-layers/top".into(),
             id: "top".into(),
-            since: None,
-            verdict: Verdict::Reclaim,
-            evidence: String::new(),
-            holds: vec![],
+            ..samples::leak(LeakClass::LayerDataOrphan, Verdict::Reclaim, &[])
         };
         let names = |leak: &Leak| vec![leak.title()];
         let leak = |names| DeletionRow {

@@ -123,18 +123,15 @@ mod tests {
     use super::*;
     use crate::model::deletion::plan::{Kept, Target, TargetKind};
     use crate::model::rules::Ruling;
-    use crate::model::{Consistency, Store, StoreId, StoreKind};
+    use crate::model::{Store, StoreId, StoreKind, samples};
 
     #[test]
     fn kept_image_of_this_disk_is_explained() {
         let store = |kind, root: &str, filesystem: usize| Store {
             kind,
             root: root.into(),
-            driver: "overlay".into(),
             filesystem: filesystem.into(),
-            read_only: false,
-            origin: String::new(),
-            consistency: Consistency::Consistent,
+            ..samples::store()
         };
         let stores = vec![
             store(StoreKind::ContainersStorage, "/graph", 0),

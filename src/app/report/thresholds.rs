@@ -68,19 +68,11 @@ fn are_on(scan: &Scan, stores: &[StoreIx], ix: FilesystemIx) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Consistency, Store, StoreKind};
+    use crate::model::{Store, StoreKind, samples};
 
     #[test]
     fn podmans_disk_beside_a_runtime_is_no_imagefs() {
-        let podman = Store {
-            kind: StoreKind::ContainersStorage,
-            root: "/store".into(),
-            driver: "overlay".into(),
-            filesystem: 0.into(),
-            read_only: false,
-            origin: String::new(),
-            consistency: Consistency::Consistent,
-        };
+        let podman = samples::store();
         let additional = Store { read_only: true, ..podman.clone() };
         let containerd = Store { kind: StoreKind::Containerd, ..podman.clone() };
         for (stores, expected) in [

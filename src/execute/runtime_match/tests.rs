@@ -3,59 +3,18 @@
 use std::path::PathBuf;
 
 use crate::execute::runtime_match::*;
-use crate::model::{
-    Consistency, Container, ContainerState, FilesystemIx, Image, Labels, Origin, Owner, Store, StoreKind,
-};
+use crate::model::{Container, ContainerState, Image, Owner, Store, StoreKind, samples};
 
 fn store(kind: StoreKind, root: &str, driver: &str, read_only: bool) -> Store {
-    Store {
-        kind,
-        root: root.into(),
-        driver: driver.into(),
-        filesystem: FilesystemIx::from(0),
-        read_only,
-        origin: "test".into(),
-        consistency: Consistency::Consistent,
-    }
+    Store { kind, root: root.into(), driver: driver.into(), read_only, ..samples::store() }
 }
 
 fn image(store: usize, id: &str) -> Image {
-    Image {
-        id: id.into(),
-        store: StoreIx::from(store),
-        names: Vec::new(),
-        digests: Vec::new(),
-        created: None,
-        evidence: Vec::new(),
-        origin: Origin::default(),
-        blobs: Vec::new(),
-        is_list: false,
-        pinned_by: Vec::new(),
-        labels: Labels::default(),
-        layers: Vec::new(),
-        listed_bytes: None,
-        holds: Vec::new(),
-    }
+    Image { store: store.into(), ..samples::image(id, &[]) }
 }
 
 fn container(store: usize, id: &str, owner: Owner) -> Container {
-    Container {
-        id: id.into(),
-        store: StoreIx::from(store),
-        name: id.into(),
-        owner,
-        image_id: None,
-        image: None,
-        created: None,
-        state: ContainerState::Unknown,
-        sandbox: false,
-        sandbox_id: None,
-        namespace: None,
-        volumes: Vec::new(),
-        listed_bytes: None,
-        log: None,
-        holds: Vec::new(),
-    }
+    Container { store: store.into(), ..samples::container(id, owner, ContainerState::Unknown) }
 }
 
 /// Stores: 0 is a graphroot, 1 its additional store, 2 another graphroot, 3 a store of containerd.

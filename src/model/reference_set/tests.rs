@@ -1,23 +1,9 @@
 use super::*;
-use crate::model::{Labels, Origin};
+use crate::model::samples;
 
 fn image(names: &[&str], digests: &[&str]) -> Image {
-    Image {
-        id: "1".repeat(64).as_str().into(),
-        store: 0.into(),
-        names: names.iter().map(ToString::to_string).collect(),
-        digests: digests.iter().map(ToString::to_string).collect(),
-        created: None,
-        evidence: vec![],
-        origin: Origin::default(),
-        is_list: false,
-        pinned_by: vec![],
-        labels: Labels::NotRead,
-        layers: vec![],
-        listed_bytes: None,
-        blobs: vec![],
-        holds: vec![],
-    }
+    let [names, digests] = [names, digests].map(|all| all.iter().map(ToString::to_string).collect());
+    Image { names, digests, ..samples::image(&"1".repeat(64), &[]) }
 }
 
 #[test]

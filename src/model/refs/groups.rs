@@ -141,8 +141,9 @@ fn keys(inventory: &Inventory, by: GroupBy) -> GroupKeys<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::refs::tests::{container, image, tree};
+    use crate::model::refs::tests::{container, tree};
     use crate::model::refs::{Refs, bytes_on_disk, fair};
+    use crate::model::samples::image;
 
     #[test]
     fn shares_are_divided_by_group() {

@@ -1,86 +1,24 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{
-    Consistency, Container, ContainerState, FilesystemIx, Image, Leak, Node, Origin, Owner, Store, StoreKind,
-    Verdict,
-};
-
-fn store() -> Store {
-    Store {
-        kind: StoreKind::ContainersStorage,
-        root: "/store".into(),
-        driver: "overlay".into(),
-        filesystem: FilesystemIx::from(0),
-        read_only: false,
-        origin: "test".into(),
-        consistency: Consistency::Consistent,
-    }
-}
+use crate::model::samples::{self, image, nodes, store};
+use crate::model::{Consistency, Container, ContainerState, Leak, LeakClass, Node, Owner, Verdict};
 
 pub(super) fn node(kind: NodeKind, bytes: u64, needs: &[usize]) -> Node {
-    Node {
-        kind,
-        id: String::new(),
-        store: 0.into(),
-        filesystem: 0.into(),
-        path: "/store/x".into(),
-        size: Size { bytes, apparent_bytes: bytes, inodes: 1, frees_bytes: bytes + 1 },
-        needs: needs.iter().map(|ix| (*ix).into()).collect(),
-        layer: None,
-    }
-}
-
-pub(super) fn image(id: &str, holds: &[usize]) -> Image {
-    Image {
-        id: id.into(),
-        store: 0.into(),
-        names: vec![],
-        digests: vec![],
-        created: None,
-        evidence: vec![],
-        origin: Origin::default(),
-        blobs: Vec::new(),
-        is_list: false,
-        pinned_by: vec![],
-        labels: crate::model::Labels::default(),
-        layers: vec![],
-        listed_bytes: None,
-        holds: holds.iter().map(|ix| (*ix).into()).collect(),
-    }
+    let layer = samples::layer(bytes, needs);
+    Node { kind, size: Size { frees_bytes: bytes + 1, ..layer.size }, ..layer }
 }
 
 pub(super) fn container(image: Option<usize>, holds: &[usize]) -> Container {
     Container {
-        id: "c".into(),
-        store: 0.into(),
-        name: "c".into(),
-        owner: Owner::Podman,
-        image_id: None,
         image: image.map(Into::into),
-        created: None,
-        state: ContainerState::Unknown,
-        sandbox: false,
-        sandbox_id: None,
-        namespace: None,
-        volumes: Vec::new(),
-        listed_bytes: None,
-        log: None,
-        holds: holds.iter().map(|ix| (*ix).into()).collect(),
+        holds: nodes(holds),
+        ..samples::container("c", Owner::Podman, ContainerState::Unknown)
     }
 }
 
 fn leak(verdict: Verdict, holds: &[usize]) -> Leak {
-    Leak {
-        class: crate::model::LeakClass::OrphanDir,
-        store: 0.into(),
-        path: "/store/x".into(),
-        id: "x".into(),
-        since: None,
-        verdict,
-        evidence: String::new(),
-        holds: holds.iter().map(|ix| (*ix).into()).collect(),
-    }
+    samples::leak(LeakClass::OrphanDir, verdict, holds)
 }
 
 /// base(0) <- runtime(1) <- svc(2), tools(3); rw(4) on svc; hard links between runtime and tools (5); orphan (6);

@@ -1,9 +1,7 @@
 use jiff::ToSpan;
 
 use crate::model::space::BytesAndInodes;
-use crate::model::{
-    Consistency, FilesystemIx, Image, Labels, Node, NodeKind, Origin, Orphan, Store, StoreKind,
-};
+use crate::model::{Image, Orphan, Store, StoreKind, samples};
 use crate::policy::leaks::*;
 
 fn now() -> Timestamp {
@@ -12,38 +10,17 @@ fn now() -> Timestamp {
 
 /// Creates a store whose nodes have these sizes in bytes and need these other nodes.
 fn inventory(nodes: &[(u64, &[usize])], leaks: Vec<Leak>) -> Inventory {
-    let store = Store {
-        kind: StoreKind::ContainersStorage,
-        root: "/store".into(),
-        driver: "overlay".into(),
-        filesystem: FilesystemIx::from(0),
-        read_only: false,
-        origin: "test".into(),
-        consistency: Consistency::Consistent,
-    };
-    let nodes = nodes.iter().map(|(bytes, needs)| Node {
-        kind: NodeKind::Layer,
-        id: String::new(),
-        store: 0.into(),
-        filesystem: 0.into(),
-        path: "/store/x".into(),
-        size: Size { bytes: *bytes, apparent_bytes: *bytes, inodes: 1, frees_bytes: *bytes },
-        needs: needs.iter().map(|node| (*node).into()).collect(),
-        layer: None,
-    });
-    Inventory { stores: vec![store], nodes: nodes.collect(), leaks, ..Inventory::default() }
+    let nodes = nodes.iter().map(|(bytes, needs)| samples::layer(*bytes, needs));
+    Inventory { stores: vec![samples::store()], nodes: nodes.collect(), leaks, ..Inventory::default() }
 }
 
 fn leak(class: &'static str, verdict: Verdict, hours: Option<i64>, holds: &[usize]) -> Leak {
     Leak {
-        class: LeakClass::find(class).unwrap(),
-        store: 0.into(),
         path: format!("/store/{class}").into(),
         id: class.to_owned(),
         since: hours.map(|hours| now() - hours.hours()),
-        verdict,
         evidence: "seen".into(),
-        holds: holds.iter().map(|node| (*node).into()).collect(),
+        ..samples::leak(LeakClass::find(class).unwrap(), verdict, holds)
     }
 }
 
@@ -178,22 +155,7 @@ fn kept_layer_keeps_its_parents() {
     let one_class = LeakRequest { classes: vec![LeakClass::Unreferenced], ..request(24) };
     assert_eq!(planned(&all, &one_class).order.len(), 3);
     // An image that uses the chain by now keeps all of it.
-    all.images.push(Image {
-        id: "i".into(),
-        store: 0.into(),
-        names: vec!["a:1".into()],
-        digests: vec![],
-        created: None,
-        evidence: vec![],
-        origin: crate::model::Origin::default(),
-        blobs: Vec::new(),
-        is_list: false,
-        pinned_by: vec![],
-        labels: crate::model::Labels::default(),
-        layers: vec![],
-        listed_bytes: None,
-        holds: vec![2.into()],
-    });
+    all.images.push(Image { names: vec!["a:1".into()], ..samples::image("i", &[2]) });
     let plan = planned(&all, &one_class);
     assert_eq!(plan.entries[2].decision, Decision::Stay(KeepReason::Needed("image a:1".into())));
     assert!(plan.order.is_empty());
@@ -219,26 +181,6 @@ fn only_requested_classes_are_listed() {
     }
 }
 
-/// Creates an image of unknown origin that consists of the first node.
-fn image_of(id: &str) -> Image {
-    Image {
-        id: id.into(),
-        store: 0.into(),
-        names: Vec::new(),
-        digests: Vec::new(),
-        created: None,
-        evidence: Vec::new(),
-        origin: Origin::default(),
-        is_list: false,
-        pinned_by: Vec::new(),
-        labels: Labels::default(),
-        layers: Vec::new(),
-        listed_bytes: None,
-        blobs: Vec::new(),
-        holds: vec![0.into()],
-    }
-}
-
 #[test]
 fn printed_commands_are_safe_to_paste() {
     for (class, id, expected) in [
@@ -259,7 +201,7 @@ fn printed_commands_are_safe_to_paste() {
         assert_eq!(command(&all, &leak).as_deref(), expected, "{class} {id}");
         // An image with intact layers that was never pulled exists only here.
         all.nodes[0].layer = Some(Box::default());
-        all.images.push(image_of(id));
+        all.images.push(samples::image(id, &[0]));
         let of_image = (class == "broken-image").then_some(()).and(expected);
         assert!(of_image.is_none() || command(&all, &leak).is_none(), "{class} {id}");
     }

@@ -6,8 +6,8 @@ use crate::model::deletion::plan::Reason;
 use crate::model::reference_set::ReferenceSet;
 use crate::model::refs::Refs;
 use crate::model::{
-    Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, NamedImage, Node, NodeKind,
-    Origin, Owner, Size, Store, StoreKind, Use,
+    Consistency, Container, ContainerState, Filesystem, Image, Inventory, Labels, NamedImage, Node, Origin,
+    Owner, Size, Store, StoreKind, Use, samples,
 };
 use crate::policy::input::{
     Ages, BackOff, DeletionOrder, Facts, FullFilesystem, NotRepullable, Policy, Protect,
@@ -27,67 +27,22 @@ fn failed(message: &str) -> Problem {
 }
 
 fn node(filesystem: usize, bytes: u64, needs: &[usize]) -> Node {
-    Node {
-        kind: NodeKind::Layer,
-        id: String::new(),
-        store: 0.into(),
-        filesystem: filesystem.into(),
-        path: "/store/x".into(),
-        size: Size { bytes, apparent_bytes: bytes, inodes: bytes / 10 + 1, frees_bytes: bytes },
-        needs: needs.iter().map(|node| (*node).into()).collect(),
-        layer: None,
-    }
+    let layer = samples::layer(bytes, needs);
+    let size = Size { inodes: bytes / 10 + 1, ..layer.size };
+    Node { filesystem: filesystem.into(), size, ..layer }
 }
 
 fn image(id: &str, holds: &[usize]) -> Image {
-    Image {
-        id: id.into(),
-        store: 0.into(),
-        names: vec![format!("quay.io/team/{id}:1")],
-        digests: vec![],
-        created: None,
-        evidence: vec![],
-        origin: Origin::default(),
-        blobs: Vec::new(),
-        is_list: false,
-        pinned_by: vec![],
-        labels: Labels::default(),
-        layers: vec![],
-        listed_bytes: None,
-        holds: holds.iter().map(|node| (*node).into()).collect(),
-    }
+    Image { names: vec![format!("quay.io/team/{id}:1")], ..samples::image(id, holds) }
 }
 
 fn container(image: usize, owner: Owner) -> Container {
-    Container {
-        id: "c".into(),
-        store: 0.into(),
-        name: "web".into(),
-        owner,
-        image_id: None,
-        image: Some(image.into()),
-        created: None,
-        state: ContainerState::Exited,
-        sandbox: false,
-        sandbox_id: None,
-        namespace: None,
-        volumes: Vec::new(),
-        listed_bytes: None,
-        log: None,
-        holds: vec![],
-    }
+    let container = samples::container("c", owner, ContainerState::Exited);
+    Container { name: "web".into(), image: Some(image.into()), ..container }
 }
 
 fn store(read_only: bool) -> Store {
-    Store {
-        kind: StoreKind::ContainersStorage,
-        root: "/store".into(),
-        driver: "overlay".into(),
-        filesystem: 0.into(),
-        read_only,
-        origin: "test".into(),
-        consistency: Consistency::Consistent,
-    }
+    Store { read_only, ..samples::store() }
 }
 
 fn filesystem(mount: &str) -> Filesystem {

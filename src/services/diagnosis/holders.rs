@@ -617,7 +617,7 @@ fn root(inventory: &Inventory, store: StoreIx) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::removal_command;
+    use crate::model::{removal_command, samples};
 
     #[test]
     fn commands_have_plain_names_only() {
@@ -650,24 +650,7 @@ mod tests {
             (Owner::Buildah, ContainerState::Unknown, Some("build container"), "as al: buildah --root"),
             (Owner::Unknown, ContainerState::Running, None, ""),
         ] {
-            let id = "0123456789abcdef".into();
-            let container = Container {
-                id,
-                store: 0.into(),
-                name: "c".into(),
-                owner,
-                image_id: None,
-                image: None,
-                created: None,
-                state,
-                sandbox: false,
-                sandbox_id: None,
-                namespace: None,
-                volumes: Vec::new(),
-                listed_bytes: None,
-                log: None,
-                holds: Vec::new(),
-            };
+            let container = samples::container("0123456789abcdef", owner, state);
             assert_eq!(stopped(&container, true), on_disk, "{owner:?} {state:?}");
             assert!(inspection(&container, &store).unwrap_or_default().starts_with(shown), "{owner:?}");
         }

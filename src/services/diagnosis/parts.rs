@@ -235,43 +235,11 @@ fn fit(mut parts: Vec<Part>, used: u64) -> Divided {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Consistency, Image, Labels, Node, Origin, Size, Store, StoreKind, Use};
+    use crate::model::{Use, samples};
     use proptest::prelude::*;
 
     fn part(kind: PartKind, bytes: u64) -> Part {
         Part::new(kind, bytes)
-    }
-
-    fn node(bytes: u64) -> Node {
-        Node {
-            kind: NodeKind::Layer,
-            id: String::new(),
-            store: 0.into(),
-            filesystem: 0.into(),
-            path: "/store/x".into(),
-            size: Size { bytes, apparent_bytes: bytes, inodes: 1, frees_bytes: bytes },
-            needs: Vec::new(),
-            layer: None,
-        }
-    }
-
-    fn image(holds: &[usize]) -> Image {
-        Image {
-            id: "".into(),
-            store: 0.into(),
-            names: Vec::new(),
-            digests: Vec::new(),
-            created: None,
-            evidence: Vec::new(),
-            origin: Origin::default(),
-            blobs: Vec::new(),
-            is_list: false,
-            pinned_by: Vec::new(),
-            labels: Labels::default(),
-            layers: Vec::new(),
-            listed_bytes: None,
-            holds: holds.iter().map(|node| (*node).into()).collect(),
-        }
     }
 
     /// Bytes of images in use, and of unused images.
@@ -284,19 +252,10 @@ mod tests {
     /// Another store uses a layer that two images share, and a third image by its name.
     #[test]
     fn image_that_another_store_uses_is_in_use() {
-        let store = Store {
-            kind: StoreKind::ContainersStorage,
-            root: "/store".into(),
-            driver: "overlay".into(),
-            filesystem: 0.into(),
-            read_only: false,
-            origin: String::new(),
-            consistency: Consistency::Consistent,
-        };
         let mut inventory = Inventory {
-            stores: vec![store],
-            nodes: [1, 20, 300, 4000].map(node).into(),
-            images: vec![image(&[0, 1]), image(&[0, 2]), image(&[3])],
+            stores: vec![samples::store()],
+            nodes: [1, 20, 300, 4000].map(|bytes| samples::layer(bytes, &[])).into(),
+            images: [&[0, 1][..], &[0, 2], &[3]].map(|holds| samples::image("a", holds)).into(),
             ..Inventory::default()
         };
         assert_eq!(image_bytes(&inventory), [0, 4321]);

@@ -4,7 +4,7 @@ use std::io;
 use super::*;
 use crate::disk::TreeScope;
 use crate::disk::filesystem::CostModel;
-use crate::model::{Consistency, FilesystemIx, StoreIx, StoreKind};
+use crate::model::{FilesystemIx, StoreIx, samples};
 use crate::stores::store::{Filling, UnitView};
 use crate::stores::unit::UnitTree;
 use crate::sys::sysroot::Sysroot;
@@ -35,15 +35,7 @@ impl Moving {
 
 impl Store for Moving {
     fn entry(&self, filesystem: FilesystemIx) -> crate::model::Store {
-        crate::model::Store {
-            kind: StoreKind::ContainersStorage,
-            root: self.root.clone(),
-            driver: "overlay".into(),
-            filesystem,
-            read_only: false,
-            origin: "test".into(),
-            consistency: Consistency::Consistent,
-        }
+        crate::model::Store { root: self.root.clone(), filesystem, ..samples::store() }
     }
 
     fn roots(&self) -> Vec<PathBuf> {

@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::Size;
-use crate::model::refs::tests::{any_inventory, image, node, tree};
+use crate::model::refs::tests::{any_inventory, node, tree};
+use crate::model::samples::image;
 
 fn shares_and_sum(inventory: &Inventory) -> (Fair, u64) {
     let refs = Refs::new(inventory);

@@ -13,16 +13,8 @@ fn holder_of_shared_bytes_is_named() {
     world.inventory.images[1].pinned_by = vec!["crio.conf".into()];
     let other = container(1, Owner::Podman);
     world.inventory.containers = vec![Container { image: None, holds: vec![2.into()], ..other }];
-    world.inventory.leaks = vec![Leak {
-        class: LeakClass::Unreferenced,
-        store: 0.into(),
-        path: "/store/snapshot".into(),
-        id: "5n4p".into(),
-        since: None,
-        verdict: Verdict::Report,
-        evidence: String::new(),
-        holds: vec![3.into()],
-    }];
+    let leak = samples::leak(LeakClass::Unreferenced, Verdict::Report, &[3]);
+    world.inventory.leaks = vec![Leak { id: "5n4p".into(), ..leak }];
     let (deleted, kept, plan) = world.plan(&[space(10)]);
     assert_eq!(deleted, Vec::<String>::new(), "{kept:?}");
     for (image, keeper) in [
