@@ -229,15 +229,14 @@ impl<'a> Run<'a> {
                 self.repaired.push(step.target);
                 Answer::Removed
             }
-            Answer::Removed => self.removed(step, &gauged, handler),
+            Answer::Removed => self.removed(step, &gauged, handler, false),
             Answer::RemovedInPart(failure) => {
-                if !stop::is_requested() {
-                    let message = in_part(&failure.message);
-                    let failure = Failure { message, ..failure };
-                    let problem = Problem::new(Some(step.target.id.clone()), Phase::Remove, failure);
-                    self.problems.push(Problem { in_part: true, ..problem });
-                }
-                self.removed(step, &gauged, handler)
+                let is_cut_short = stop::is_requested();
+                let message = if is_cut_short { CUT_SHORT.into() } else { in_part(&failure.message) };
+                let failure = Failure { message, ..failure };
+                let problem = Problem::new(Some(step.target.id.clone()), Phase::Remove, failure);
+                self.problems.push(Problem { in_part: true, ..problem });
+                self.removed(step, &gauged, handler, is_cut_short)
             }
             Answer::Failed(problem, aftermath) => self.failed(&step, problem, aftermath, handler, &gauged),
             Answer::AlreadyGone | Answer::Kept(_) => {
@@ -277,8 +276,9 @@ impl<'a> Run<'a> {
         self.skipped.extend(step.target.store.clone().map(|store| (store, why)));
     }
 
-    fn removed(&mut self, step: Step, gauged: &Gauged, handler: &dyn Handler) -> Answer {
-        let deletion = self.freed(step, gauged, handler, true);
+    fn removed(&mut self, step: Step, gauged: &Gauged, handler: &dyn Handler, is_cut_short: bool) -> Answer {
+        let deletion = self.freed(step, gauged, handler, !is_cut_short);
+        let deletion = Deletion { is_cut_short, ..deletion };
         self.observer.deleted(&deletion);
         self.deletions.push(deletion);
         Answer::Removed
@@ -475,9 +475,13 @@ impl Freed {
             beside_bytes: self.beside_bytes,
             byproduct_bytes: self.byproduct_bytes,
             usage_after_percent: self.usage.map(|space| space.used_percent()),
+            is_cut_short: false,
         }
     }
 }
+
+const CUT_SHORT: &str =
+    "a signal ended its deletion: the next gc, rm or sweep --delete deletes the rest of it";
 
 fn in_part(message: &str) -> String {
     format!("partially removed: {message}")

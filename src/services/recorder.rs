@@ -12,7 +12,7 @@ use crate::history::pins::Pins;
 use crate::history::runs::{self, Certainty, Command, Event, RunEnd, RunError, Start};
 use crate::history::{Degraded, SaveWarning};
 use crate::model::deletion::outcome::{Deletion, Outcome};
-use crate::model::deletion::plan::{Phase, Plan, Problem, Step, TargetKind};
+use crate::model::deletion::plan::{LayerIdentity, Phase, Plan, Problem, Step, TargetKind};
 use crate::model::text::display::two_decimals;
 use crate::model::{BackOff, Filesystem, Inventory, OutcomeKind, StoreId};
 use crate::policy::PolicyKind;
@@ -140,6 +140,12 @@ impl<'a> Recorder<'a> {
         if is_lost && exit == Exit::Done { Exit::Failed } else { exit }
     }
 
+    /// Layers that a later run deletes if this run cannot.
+    fn layers_to_finish(&self, step: &Step) -> Vec<LayerIdentity> {
+        let is_edited = step.target.store.as_ref().is_some_and(|store| self.edited.contains(store));
+        if is_edited { step.layers.clone() } else { Vec::new() }
+    }
+
     fn row(&self, step: &Step, error: Option<String>) -> runs::DeletionRow {
         runs::DeletionRow {
             at: self.state.now(),
@@ -168,8 +174,7 @@ impl execute::RunObserver for Recorder<'_> {
     fn begins(&mut self, step: &Step) -> Option<Pins> {
         let (kind, id, name) = (step.target.kind.as_str(), step.target.id.as_str(), step.target.title());
         tracing::info!(id, name, predicted_bytes = step.predicted_bytes(), "deleting {kind}");
-        let is_edited = step.target.store.as_ref().is_some_and(|store| self.edited.contains(store));
-        let layers = if is_edited { step.layers.clone() } else { Vec::new() };
+        let layers = self.layers_to_finish(step);
         let pins = self.journal.begin_deletion(runs::DeletionRow { layers, ..self.row(step, None) });
         let (disk_full, others): (Vec<_>, Vec<_>) = self
             .journal
@@ -228,6 +233,7 @@ impl execute::RunObserver for Recorder<'_> {
             byproduct_bytes: *byproduct_bytes,
             others_wrote,
             usage_after_percent: *usage_after_percent,
+            layers: if deletion.is_cut_short { self.layers_to_finish(step) } else { Vec::new() },
             ..self.row(step, None)
         };
         self.journal.deleted(row);

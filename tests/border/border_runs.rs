@@ -220,6 +220,46 @@ fn stopped_unlinking_is_finished_by_next_run() {
     assert_eq!(edit::podman_ids(&node.store).len(), 4);
 }
 
+/// A signal between the layers of an image, whose record is gone by then: the next run deletes the others.
+#[test]
+fn layers_left_by_signal_are_deleted_by_next_run() {
+    let Some((_dir, node)) = node() else { return };
+    let records = node.store.record("images.json");
+    let layers =
+        || std::fs::read_to_string(node.store.record("layers.json")).unwrap().matches("\"id\"").count();
+    let expected = layers();
+    let mut interrupted = 0;
+    for _ in 0..20 {
+        node.store.load(&[small::tall()]);
+        let mut child = start(&node, &rm(&["tall"]));
+        wait_for("the record to go", &mut child, || {
+            !std::fs::read_to_string(&records).unwrap_or_default().contains(&small::name("tall"))
+        });
+        kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), Signal::SIGINT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let left = layers() - expected;
+        if left > 0 {
+            interrupted += 1;
+            let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+            let errors = list(&document, "/errors").iter().map(|error| text(error, "/message"));
+            assert!(
+                errors.into_iter().any(|error| error.ends_with("deletes the rest of it")),
+                "{document:#}"
+            );
+            assert_eq!(document["deleted"][0]["measured_bytes"], Value::Null);
+            let next =
+                node.run(&["gc", "--via", "direct", "--high", "99", "--low", "98", "-y"]).expect_code(0);
+            assert!(next.stdout.starts_with("Finished an interrupted run: "), "{next:?}");
+        }
+        assert_eq!(layers(), expected, "{left} layers were left");
+        if interrupted == 2 {
+            break;
+        }
+    }
+    assert!(interrupted > 0, "no run was interrupted between two layers");
+    assert_eq!(edit::podman_ids(&node.store).len(), 5);
+}
+
 /// Returns whether the process has a directory of [`stuff`] open.
 fn is_in_the_tree(pid: u32) -> bool {
     let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();

@@ -39,6 +39,12 @@ fn layer(name: &str) -> LayerSpec {
     LayerSpec { small_files: 6, younger: slot(), ..LayerSpec::new(name) }
 }
 
+/// Returns one more image, `tall`, with sixteen layers of its own.
+pub fn tall() -> ImageSpec {
+    let layers = (0..16).map(|number| layer(&format!("tall-{number}"))).collect();
+    ImageSpec { names: vec![name("tall")], layers, label: "tall".into() }
+}
+
 fn images() -> Vec<ImageSpec> {
     [
         ("base", vec!["base"]),

@@ -156,7 +156,8 @@ pub struct DeletionRow {
     pub store: Option<StoreId>,
     pub id: String,
     pub names: Vec<String>,
-    /// Layers of an image that is deleted directly, each before its parent. Empty once all are known to be deleted.
+    /// Layers of an image that is deleted directly, each before its parent. Empty once all are known to be deleted: they
+    /// may outlast the image if a signal or a kill ended its deletion.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayerIdentity>,
     pub reason: Reason,

@@ -57,6 +57,9 @@ pub struct Deletion {
     /// [`Self::measured_bytes`] by filesystem, without logs. Empty if they are `None`.
     #[serde(default)]
     pub freed: Vec<FreedOn>,
+    /// A signal ended the deletion when the object was gone, but not all that it held: the next run deletes the rest.
+    #[serde(default)]
+    pub is_cut_short: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use super::situation::inodes_free;
 use crate::model::OutcomeKind;
 use crate::model::deletion::plan::TargetKind;
 use crate::model::text::display::{count, listed, thousands};
-use crate::report::json::{DocumentKind, GcDoc};
+use crate::report::json::{DeletionDoc, DocumentKind, GcDoc};
 use crate::report::text::format::{bytes, percent, safe, signed_bytes};
 
 /// Counts the deletions by kind, for example `2 images` or `1 leak and 2 images`.
@@ -88,9 +88,15 @@ pub(super) fn expected_pulls(document: &GcDoc) -> String {
 }
 
 fn freed(document: &GcDoc) -> String {
+    let is_unmeasured = |deleted: &DeletionDoc| deleted.measured_bytes.is_none();
     match document.measured_bytes {
         Some(_) if document.deleted.iter().any(|deleted| deleted.disturbed) => {
             "freed bytes unknown since others were writing".into()
+        }
+        // A signal ended a measurement.
+        Some(0) if document.deleted.iter().any(is_unmeasured) => "freed bytes not measured".into(),
+        Some(measured) if document.deleted.iter().any(is_unmeasured) => {
+            format!("at least {} freed", signed_bytes(measured))
         }
         Some(measured) => format!("{} freed", signed_bytes(measured)),
         None => "- freed".into(),

@@ -201,6 +201,15 @@ fn writes_of_others_make_freed_bytes_unknown() {
 }
 
 #[test]
+fn unmeasured_bytes_are_not_zero() {
+    let mut document = document();
+    document.deleted[1].measured_bytes = None;
+    assert!(shown(&document, None).contains("2 images deleted, at least "), "{}", shown(&document, None));
+    document.measured_bytes = Some(0);
+    assert!(shown(&document, None).contains("2 images deleted, freed bytes not measured (100.0 MiB predicted)"));
+}
+
+#[test]
 fn failed_filesystem_cannot_be_judged() {
     let mut document = document();
     document.filesystems[0].started = Started::default();
