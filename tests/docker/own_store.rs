@@ -310,6 +310,21 @@ fn data_root_is_found_below_sysroot() {
     let total: u64 = list(&both, "/stores").iter().map(|store| number(store, "/bytes/total")).sum();
     assert_eq!(total, tree::du(&sysroot.join("data/docker")));
 
+    // A graphroot in the data root would count twice.
+    let (graphroot, configuration) =
+        (sysroot.join("data/docker/storage"), sysroot.join("etc/containers/storage.conf"));
+    fs::create_dir_all(graphroot.join("overlay-layers")).unwrap();
+    fs::write(&configuration, "[storage]\ndriver = \"overlay\"\ngraphroot = \"/data/docker/storage\"\n")
+        .unwrap();
+    let shared = program::layersweep(["scan", "--format", "json"].iter().chain(&flags)).expect_code(3).json();
+    let kinds: Vec<_> = list(&shared, "/stores").iter().map(|store| text(store, "/kind")).collect();
+    assert_eq!(kinds, ["containers-storage", "containerd"]);
+    let warnings = list(&shared, "/warnings");
+    let about = "the store /data/docker/storage is in the same directory";
+    assert!(warnings.iter().any(|warning| text(warning, "/message").contains(about)), "{warnings:#?}");
+    fs::remove_file(configuration).unwrap();
+    fs::remove_dir_all(graphroot).unwrap();
+
     // Docker keeps the records of layers by driver. What another driver has is unknown.
     fs::rename(sysroot.join("data/docker/image/overlay2"), sysroot.join("data/docker/image/vfs")).unwrap();
     fs::rename(sysroot.join("data/docker/overlay2"), sysroot.join("data/docker/vfs")).unwrap();
