@@ -42,6 +42,12 @@ pub(super) enum Place {
     File(PathBuf),
 }
 
+impl Place {
+    pub(super) fn is_directory(&self, path: &Path) -> bool {
+        matches!(self, Self::Directory(directory) if directory == path)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct PlaceRow {
     /// Free of control characters.

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,8 @@ const MOST_MESSAGES: usize = 100;
 pub(super) enum JobDone {
     Scanned(Result<Box<Explored>, Error>),
     Directory(PathBuf, Result<Vec<PlaceRow>, String>),
+    /// The view has left the directory.
+    Cancelled,
     /// Facts of a file that was taken for a directory.
     File(PathBuf, TextPage),
     Hidden(Arc<Scan>, NodeIx, Result<HiddenInLayer, String>),
@@ -58,6 +60,8 @@ pub(super) struct JobRunner {
     /// Saved scan that is shown instead of the node.
     pub(super) file: Option<String>,
     pub(super) observer: ViewObserver,
+    /// The result is not needed any more.
+    pub(super) is_cancelled: Arc<AtomicBool>,
 }
 
 /// Keeps the progress of the current measurement and of a deletion. Other messages are dropped: the view shows what they
@@ -139,7 +143,9 @@ impl JobRunner {
             Job::Directory(directory) => {
                 let progress = Arc::default();
                 let _shown = observer.measuring(&progress);
-                match other_usage::entries(&request.root(), &directory, &progress) {
+                match other_usage::entries(&request.root(), &directory, &progress, &self.is_cancelled) {
+                    // The directory may have been entered again since: a later measurement answers for it.
+                    _ if self.is_cancelled.load(Ordering::Relaxed) => JobDone::Cancelled,
                     Ok(entries) => {
                         let rows = rows_of_directory(&directory, &entries);
                         JobDone::Directory(directory, Ok(rows))
