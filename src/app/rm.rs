@@ -319,7 +319,7 @@ fn end_of_use(container: &Container, removal: Option<PrintedCommand>, store: &Ow
 }
 
 fn image(scan: &Scan, reference: &str) -> Result<ImageIx, Error> {
-    match lookup::look_up(scan, reference) {
+    match lookup::look_up(scan, reference, None) {
         Ok(Subject::Image(image_ix)) => Ok(image_ix),
         Ok(_) => Err(Error::failed(format!("{reference:?} is not an image; nothing was deleted"))
             .hint("`layersweep images` lists what exists")),

@@ -10,7 +10,7 @@ use anstream::adapter::strip_str;
 use unicode_width::UnicodeWidthChar as _;
 
 use super::super::{deletion, diff};
-use super::rows::{Explored, PlaceRow, rows_of_directory};
+use super::rows::{Explored, PlaceRow, Reference, rows_of_directory};
 use super::state::{DeletionProgress, Job, TextPage};
 use crate::app::waste::HiddenInLayer;
 use crate::app::{explain, waste};
@@ -168,8 +168,8 @@ impl JobRunner {
                     .map_err(|error| format!("what upper layers hide is unknown: {error}"));
                 JobDone::Hidden(scan, node_ix, hidden)
             }
-            Job::Explain(reference) => {
-                let explained = explain::explain(request, observer, config, &reference);
+            Job::Explain(Reference { text: reference, store }) => {
+                let explained = explain::explain(request, observer, config, &reference, store.as_deref());
                 JobDone::Text(explained.map(|explained| {
                     let document = json::explanation(&explained);
                     page(
@@ -178,8 +178,9 @@ impl JobRunner {
                     )
                 }))
             }
-            Job::Waste(image) => {
-                let wasted = waste::waste(request, observer, Some(&image), Some(LISTED));
+            Job::Waste(Reference { text: image, store }) => {
+                let image_in_store = Some((image.as_str(), store.as_deref()));
+                let wasted = waste::waste(request, observer, image_in_store, Some(LISTED));
                 JobDone::Text(wasted.map(|wasted| {
                     let text = text::waste(&json::waste(&wasted), &terminal::screen());
                     page(format!("waste {image} --files"), &text)
