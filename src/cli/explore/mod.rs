@@ -117,7 +117,7 @@ impl ExploreSession {
             if is_requested() {
                 return Ok((Exit::Failed, self.end_of_deletion()));
             }
-            if self.suspends.swap(false, Ordering::Relaxed) {
+            if self.view.deleting.is_none() && self.suspends.swap(false, Ordering::Relaxed) {
                 self.suspend()?;
             }
             self.end_left_measurements();
@@ -138,7 +138,7 @@ impl ExploreSession {
             {
                 match job {
                     Job::Quit => return Ok((Exit::Done, None)),
-                    Job::Suspend => self.suspend()?,
+                    Job::Suspend => self.suspends.store(true, Ordering::Relaxed),
                     // As for `rm`: the deletion ends, and with it the view.
                     Job::Stop => low_level::raise(SIGINT).map_err(Error::output)?,
                     Job::Export => self.view.message = self.export(),
@@ -162,7 +162,7 @@ impl ExploreSession {
         self.turns += 1;
         let sign = ["-", "\\", "|", "/"][self.turns % 4];
         let waiting = (self.open > 0).then(|| match self.view.deleting {
-            Some(_) => format!("{sign} deleting; Ctrl-C stops"),
+            Some(_) => format!("{sign} {}", draw::during_deletion(self.suspends.load(Ordering::Relaxed))),
             None => format!("{sign} measuring{}", self.runner.observer.say()),
         });
         let (view, look) = (&mut self.view, self.look);

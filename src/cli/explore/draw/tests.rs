@@ -513,6 +513,9 @@ now   quay.io/shop/api:1
 deleting; Ctrl-C stops",
     );
     assert!(keys(&mut view, "q").is_none(), "a deletion is not left by a key");
+    let suspend = view.key(KeyEvent::new(KeyCode::Char('z'), KeyModifiers::CONTROL));
+    assert!(matches!(suspend, Some(Job::Suspend)));
+    assert!(during_deletion(true).contains("suspends after this deletion"));
     let interrupt = view.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
     assert!(matches!(interrupt, Some(Job::Stop)));
 }
