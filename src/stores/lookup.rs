@@ -46,6 +46,8 @@ pub enum LookupError {
         candidates: Vec<String>,
         /// Unambiguous words for each candidate on a command line: its id, or the reference and its store.
         words: Vec<String>,
+        /// All of them.
+        subjects: Vec<Subject>,
     },
     #[error("{} does not exist", path.display())]
     Missing { path: PathBuf },
@@ -82,6 +84,7 @@ pub fn look_up(scan: &Scan, reference: &str, store: Option<&Path>) -> Result<Sub
                 reference: reference.to_owned(),
                 candidates: listed.iter().map(|subject| describe_in_store(scan, *subject)).collect(),
                 words: listed.iter().map(|subject| unambiguous(scan, reference, *subject)).collect(),
+                subjects: found,
             })
         }
     }

@@ -188,6 +188,16 @@ fn images_of_podman_are_deleted_beside_docker() {
         command.args(["--format", "json"]);
         node::document(program::run(&mut command).expect_code(code))
     };
+    // A name that both have means podman's image; Docker's is out of reach.
+    let both = small::name("b");
+    let repositories = docker.join("image/overlay2/repositories.json");
+    let mut names: Value = serde_json::from_slice(&fs::read(&repositories).unwrap()).unwrap();
+    let id = names["Repositories"]["registry.local/small/i4"]["registry.local/small/i4:1"].clone();
+    names["Repositories"]["localhost/small/b"] = serde_json::json!({ &both: id });
+    fs::write(&repositories, names.to_string()).unwrap();
+    let rm = run(&["rm", "--via", "direct", "--min-age", "0s", "-y", &both], 5);
+    assert_eq!(gc_document::deleted(&rm), [both.clone()], "{rm:#}");
+    assert_eq!(gc_document::rule(&rm, &both), "out-of-reach");
     // Podman loaded the last image less than a second ago.
     std::thread::sleep(Duration::from_secs(1));
     let gc = ["gc", "--via", "direct", "--min-age", "0s", "--max-age", "1s", "-y"];
