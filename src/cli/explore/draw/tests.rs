@@ -330,9 +330,11 @@ fn moved(text: &str, store: &str) -> String {
 /// One image in three stores, of which only Docker deletes in the last; a second image is in that alone.
 fn three_stores() -> ExploreView {
     let (web, api) = (image("web", [70, 50, 50], ""), image("api", [60, 40, 40], ""));
-    let own = [layer("web00000", "null", &["web"], 50, ""), layer("api00000", "null", &["api"], 40, "")];
+    let of_images =
+        [layer("web00000", "null", &["web"], 50, ""), layer("api00000", "null", &["api"], 40, "")];
     let images = [&STORES.map(|store| moved(&web, store))[..], &[moved(&api, STORES[2])]].concat();
-    let layers = [&STORES.map(|store| moved(&own[0], store))[..], &[moved(&own[1], STORES[2])]].concat();
+    let layers =
+        [&STORES.map(|store| moved(&of_images[0], store))[..], &[moved(&of_images[1], STORES[2])]].concat();
     let text = document(&images, &layers, "");
     let (before, rest) = text.split_once(r#""stores":["#).unwrap();
     let (store, after) = rest.split_once("],").unwrap();
