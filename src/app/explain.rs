@@ -154,7 +154,8 @@ impl AgeLimits {
     }
 }
 
-/// Explains the object or path that `reference` names.
+/// Explains the object or path that `reference` names. With `store`, the root of a store, it names an object of that
+/// store only.
 ///
 /// # Errors
 /// When it names no object or several, a path does not exist, or the stores or the database cannot be read.
@@ -163,13 +164,14 @@ pub fn explain(
     observer: &dyn Observer,
     config: &Config,
     reference: &str,
+    store: Option<&Path>,
 ) -> Result<Explanation, Error> {
     let (mut result, subject, owned) = if lookup::is_path(reference) {
         by_path(request, observer, config, Path::new(reference))?
     } else {
         let result =
             scan::scan_with(request, observer, Purpose::Look, false, ScanOptions::for_policy(config))?;
-        match lookup::look_up(&result.scan, reference) {
+        match lookup::look_up(&result.scan, reference, store) {
             Ok(subject) => (result, Some(subject), None),
             Err(unknown @ lookup::LookupError::Unknown { .. }) => {
                 if let Some(lost) = lookup::lost_container(&result.scan, reference).cloned() {

@@ -15,7 +15,7 @@ use crate::services::error::Error;
 use crate::services::gc_request::ListLine;
 use crate::services::paths::owners_store;
 use crate::stores::Scan;
-use crate::stores::lookup::{self, Subject};
+use crate::stores::lookup::{self, LookupError, Subject};
 
 const CRI_NAMESPACE: &str = "k8s.io";
 
@@ -31,7 +31,8 @@ pub(super) struct NamedImages {
 
 /// Looks up `references` and the lines of lists (`listed`). An id or a digest means the image; a name means it
 /// if all its names are given, or with `all_tags`. A name by digest means no more than a tag of the same repository,
-/// and needs not be given beside it.
+/// and needs not be given beside it. Beside one image that can be deleted, a reference also means those in Docker's own
+/// store: the plan names them as out of reach.
 ///
 /// A list may be the same for many nodes: a line that names no image here is not an error, and a line that names several
 /// images (in two stores, or by the digest of an index) means all of them.
@@ -46,7 +47,7 @@ pub(super) fn named(
 ) -> Result<NamedImages, Error> {
     let mut meant = Meant::default();
     for reference in references {
-        let image_ix = image(scan, reference)?;
+        let (image_ix, out_of_reach) = images(scan, reference)?;
         let all = &scan.inventory[image_ix].names;
         let names = lookup::names_meant(all, reference);
         if let [_, _, ..] = names.as_slice()
@@ -60,6 +61,9 @@ pub(super) fn named(
         let names =
             if names.is_empty() || all_tags { all.clone() } else { names.into_iter().cloned().collect() };
         meant.add(image_ix, names, None);
+        for image_ix in out_of_reach {
+            meant.add(image_ix, scan.inventory[image_ix].names.clone(), None);
+        }
     }
     let finder = ImageFinder::new(&scan.inventory);
     let (mut absent, mut hints) = (Vec::new(), Vec::new());
@@ -318,13 +322,33 @@ fn end_of_use(container: &Container, removal: Option<PrintedCommand>, store: &Ow
     format!("{object} may be running, and its removal deletes what it has written: `{list}` shows it")
 }
 
-fn image(scan: &Scan, reference: &str) -> Result<ImageIx, Error> {
-    match lookup::look_up(scan, reference) {
-        Ok(Subject::Image(image_ix)) => Ok(image_ix),
-        Ok(_) => Err(Error::failed(format!("{reference:?} is not an image; nothing was deleted"))
-            .hint("`layersweep images` lists what exists")),
-        Err(error) => Err(Error::from(error).with("; nothing was deleted")),
-    }
+/// Returns the image that an argument means, and those that it also means in stores in which layersweep deletes nothing.
+fn images(scan: &Scan, reference: &str) -> Result<(ImageIx, Vec<ImageIx>), Error> {
+    let error = match lookup::look_up(scan, reference, None) {
+        Ok(Subject::Image(image_ix)) => return Ok((image_ix, Vec::new())),
+        Ok(_) => {
+            return Err(Error::failed(format!("{reference:?} is not an image; nothing was deleted"))
+                .hint("`layersweep images` lists what exists"));
+        }
+        Err(error) => error,
+    };
+    let one_in_reach = match &error {
+        LookupError::Ambiguous { subjects, .. } => one_in_reach(&scan.inventory, subjects),
+        _ => None,
+    };
+    one_in_reach.ok_or_else(|| Error::from(error).with("; nothing was deleted"))
+}
+
+fn one_in_reach(inventory: &Inventory, subjects: &[Subject]) -> Option<(ImageIx, Vec<ImageIx>)> {
+    let images = subjects.iter().map(|subject| match subject {
+        Subject::Image(image_ix) => Some(*image_ix),
+        _ => None,
+    });
+    let images = images.collect::<Option<Vec<_>>>()?.into_iter();
+    let (out_of_reach, in_reach): (Vec<_>, Vec<_>) =
+        images.partition(|image_ix| inventory.obstacle_of_store(inventory[*image_ix].store).is_some());
+    let [image_ix] = in_reach[..] else { return None };
+    Some((image_ix, out_of_reach))
 }
 
 #[cfg(test)]

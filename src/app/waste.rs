@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use hashbrown::{HashMap, HashSet};
@@ -144,20 +144,20 @@ pub struct HiddenFiles {
     pub omitted: usize,
 }
 
-/// Compares the layers of all images. `image`: the image whose layers are shown; `files`: maximum number of its hidden
-/// files to list.
+/// Compares the layers of all images. `image`: the image whose layers are shown, and the root of its store if others may
+/// have it too; `files`: maximum number of its hidden files to list.
 ///
 /// # Errors
 /// When there is no store, or no image matches.
 pub fn waste(
     request: &Request,
     observer: &dyn Observer,
-    image: Option<&str>,
+    image: Option<(&str, Option<&Path>)>,
     files: Option<usize>,
 ) -> Result<Waste, Error> {
     let options = ScanOptions { measure: Measure::Records, ..ScanOptions::default() };
     let mut result = scan::scan_with(request, observer, Purpose::Look, false, options)?;
-    let image = image.map(|reference| find_image(&result.scan, reference)).transpose()?;
+    let image = image.map(|(reference, store)| find_image(&result.scan, reference, store)).transpose()?;
     let reader = LayerReader::new(&result.scan);
     let mut comparison = LayerComparison::new(&result.scan);
     comparison.run(&reader);
@@ -260,8 +260,8 @@ pub fn hidden_in_layer(scan: &Scan, node_ix: NodeIx, deadline: Instant) -> io::R
     Ok(hidden)
 }
 
-fn find_image(scan: &Scan, reference: &str) -> Result<ImageIx, Error> {
-    match lookup::look_up(scan, reference)? {
+fn find_image(scan: &Scan, reference: &str, store: Option<&Path>) -> Result<ImageIx, Error> {
+    match lookup::look_up(scan, reference, store)? {
         Subject::Image(image_ix) => Ok(image_ix),
         _ => {
             Err(Error::usage(format!("{reference} is not an image"))

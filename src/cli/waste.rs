@@ -14,7 +14,8 @@ const LISTED: usize = 50;
 pub(super) fn run(global: &Global, args: &WasteArgs) -> Result<Exit, Error> {
     let most = if args.all { usize::MAX } else { LISTED };
     let files = args.files.then_some(most);
-    let found = waste::waste(&global.request, global, args.image.as_deref(), files)?;
+    let image = args.image.as_deref().map(|image| (image, None));
+    let found = waste::waste(&global.request, global, image, files)?;
     let document = json::waste(&found);
     if global.quiet && global.format == Format::Table {
         output::ids(document.images.iter().map(|image| image.id.as_str()))?;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -143,13 +144,10 @@ fn unsupported(why: &str) -> io::Error {
 
 fn walk(top: &OwnedFd, allowance: &Allowance, files: &mut LayerFiles) -> io::Result<()> {
     let mut links: HashMap<(u64, u64), PathBuf> = HashMap::new();
-    let mut error = None;
-    quiet::walk_below(top, &|_| false, &mut |step| {
-        if error.is_none() {
-            error = add(top, &step, allowance, &mut links, files).err();
-        }
+    let walked = quiet::walk_until(top, &|_| false, &mut |step| {
+        add(top, &step, allowance, &mut links, files).map_or_else(ControlFlow::Break, ControlFlow::Continue)
     });
-    error.map_or(Ok(()), Err)
+    walked.break_value().map_or(Ok(()), Err)
 }
 
 fn add(

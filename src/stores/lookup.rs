@@ -46,6 +46,8 @@ pub enum LookupError {
         candidates: Vec<String>,
         /// Unambiguous words for each candidate on a command line: its id, or the reference and its store.
         words: Vec<String>,
+        /// All of them.
+        subjects: Vec<Subject>,
     },
     #[error("{} does not exist", path.display())]
     Missing { path: PathBuf },
@@ -58,16 +60,18 @@ fn too_short(reference: &str) -> String {
     if is_short { format!("; of an id at least {SHORTEST_ID} digits are needed") } else { String::new() }
 }
 
-/// Finds the object that `reference` means. Whole names and ids take precedence over starts of ids.
+/// Finds the object that `reference` means, in the store with the root `store` or in any. Whole names and ids take
+/// precedence over starts of ids.
 ///
 /// # Errors
 /// If no object matches, or more than one.
-pub fn look_up(scan: &Scan, reference: &str) -> Result<Subject, LookupError> {
+pub fn look_up(scan: &Scan, reference: &str, store: Option<&Path>) -> Result<Subject, LookupError> {
     if is_path(reference) {
         let found = at_path(scan, &locate(scan, Path::new(reference))?);
         return found.ok_or_else(|| LookupError::Unknown { reference: reference.to_owned() });
     }
-    let found = candidates(scan, reference);
+    let mut found = candidates(scan, reference);
+    found.retain(|subject| store.is_none_or(|root| scan.inventory[store_of(scan, *subject)].root == root));
     match found.as_slice() {
         [] => Err(LookupError::Unknown { reference: reference.to_owned() }),
         [Subject::Node(node)] => Ok(leak_or_node(scan, *node)),
@@ -80,6 +84,7 @@ pub fn look_up(scan: &Scan, reference: &str) -> Result<Subject, LookupError> {
                 reference: reference.to_owned(),
                 candidates: listed.iter().map(|subject| describe_in_store(scan, *subject)).collect(),
                 words: listed.iter().map(|subject| unambiguous(scan, reference, *subject)).collect(),
+                subjects: found,
             })
         }
     }

@@ -6,9 +6,11 @@
 
 mod within;
 
+use std::convert::Infallible;
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -279,6 +281,19 @@ pub fn walk_below(
     leaves_out: &dyn Fn(&InodeFacts) -> bool,
     visit: &mut dyn FnMut(Step<'_>),
 ) {
+    let walked = walk_until(start, leaves_out, &mut |step| {
+        visit(step);
+        ControlFlow::<Infallible>::Continue(())
+    });
+    let ControlFlow::Continue(()) = walked;
+}
+
+/// As [`walk_below`], but ends when `visit` breaks the walk.
+pub fn walk_until<B>(
+    start: &OwnedFd,
+    leaves_out: &dyn Fn(&InodeFacts) -> bool,
+    visit: &mut dyn FnMut(Step<'_>) -> ControlFlow<B>,
+) -> ControlFlow<B> {
     let opener = Opener::usual(start.as_fd());
     // `None` is the end of a directory.
     let own_bytes = rustix::fs::fstat(start).map_or(0, |stat| size_of(&stat).0);
@@ -287,23 +302,23 @@ pub fn walk_below(
     let mut mounts: Vec<(OwnedFd, PathBuf)> = Vec::new();
     while let Some(next) = waiting.pop() {
         let Some((below, own_bytes, mount)) = next else {
-            visit(Step::End);
+            visit(Step::End)?;
             continue;
         };
         while mounts.last().is_some_and(|(_, top)| !below.starts_with(top)) {
             mounts.pop();
         }
         mounts.extend(mount.map(|mount| (mount, below.clone())));
-        visit(Step::Directory(&below, own_bytes));
+        visit(Step::Directory(&below, own_bytes))?;
         waiting.push(None);
         let (from, top) = mounts.last().map_or((start, Path::new("")), |(mount, top)| (mount, top));
         let inside = below.strip_prefix(top).unwrap_or(&below);
         let Ok(directory) = opener.beneath(from.as_fd(), inside, DIRECTORY, false) else {
-            visit(Step::Unread(&below));
+            visit(Step::Unread(&below))?;
             continue;
         };
         let Ok(entries) = beneath::entries(&directory) else {
-            visit(Step::Unread(&below));
+            visit(Step::Unread(&below))?;
             continue;
         };
         for entry in entries.map_while(Result::ok) {
@@ -313,7 +328,7 @@ pub fn walk_below(
                 Err(Errno::XDEV) => match opener.mounted_on_itself(directory.as_fd(), name, entry.ino()) {
                     Some(mount) => (rustix::io::dup(&mount), Some(mount)),
                     None => {
-                        visit(Step::Mount(&path));
+                        visit(Step::Mount(&path))?;
                         continue;
                     }
                 },
@@ -322,12 +337,13 @@ pub fn walk_below(
             let Ok(stat) = handle.and_then(rustix::fs::fstat) else { continue };
             let (facts, bytes) = (facts_of(&stat), size_of(&stat).0);
             if facts.kind != FileKind::Directory {
-                visit(Step::Entry(&path, &facts, bytes));
+                visit(Step::Entry(&path, &facts, bytes))?;
             } else if !leaves_out(&facts) {
                 waiting.push(Some((path, bytes, mount)));
             }
         }
     }
+    ControlFlow::Continue(())
 }
 
 fn name_of(entry: &CStr) -> &Path {

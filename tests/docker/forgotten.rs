@@ -182,6 +182,17 @@ fn layer_without_a_record_is_not_forgotten() {
         assert_eq!(of_records.count(), 1, "{:?}", damaged.inventory.findings);
         fs::write(&word, before).unwrap();
     }
+    // Many damaged records are one warning, about the first of them.
+    for record in [&base, &above] {
+        fs::rename(record.join("diff"), record.join("away")).unwrap();
+    }
+    let damaged = scan(&docker);
+    let [finding] = &damaged.inventory.findings[..] else { panic!("{:?}", damaged.inventory.findings) };
+    assert!(finding.message.ends_with("; the same for 1 more"), "{finding:?}");
+    assert!([&base, &above].contains(&&finding.path), "{finding:?}");
+    for record in [&base, &above] {
+        fs::rename(record.join("away"), record.join("diff")).unwrap();
+    }
     fs::rename(above.join("parent"), dir.path().join("parent")).unwrap();
     assert!(forgotten(&scan(&docker)) == 0 && !scan(&docker).is_complete());
     fs::rename(dir.path().join("parent"), above.join("parent")).unwrap();

@@ -188,6 +188,16 @@ fn images_of_podman_are_deleted_beside_docker() {
         command.args(["--format", "json"]);
         node::document(program::run(&mut command).expect_code(code))
     };
+    // A name that both have means podman's image; Docker's is out of reach.
+    let both = small::name("b");
+    let repositories = docker.join("image/overlay2/repositories.json");
+    let mut names: Value = serde_json::from_slice(&fs::read(&repositories).unwrap()).unwrap();
+    let id = names["Repositories"]["registry.local/small/i4"]["registry.local/small/i4:1"].clone();
+    names["Repositories"]["localhost/small/b"] = serde_json::json!({ &both: id });
+    fs::write(&repositories, names.to_string()).unwrap();
+    let rm = run(&["rm", "--via", "direct", "--min-age", "0s", "-y", &both], 5);
+    assert_eq!(gc_document::deleted(&rm), [both.as_str()], "{rm:#}");
+    assert_eq!(gc_document::rule(&rm, &both), "out-of-reach");
     // Podman loaded the last image less than a second ago.
     std::thread::sleep(Duration::from_secs(1));
     let gc = ["gc", "--via", "direct", "--min-age", "0s", "--max-age", "1s", "-y"];
@@ -309,6 +319,22 @@ fn data_root_is_found_below_sysroot() {
     assert!(text(&both, "/warnings/0/message").contains("containers outside this store"), "{both:#}");
     let total: u64 = list(&both, "/stores").iter().map(|store| number(store, "/bytes/total")).sum();
     assert_eq!(total, tree::du(&sysroot.join("data/docker")));
+
+    // A graphroot in the data root would count twice.
+    let (graphroot, configuration) =
+        (sysroot.join("data/docker/storage"), sysroot.join("etc/containers/storage.conf"));
+    fs::create_dir_all(graphroot.join("overlay-layers")).unwrap();
+    fs::write(&configuration, "[storage]\ndriver = \"overlay\"\ngraphroot = \"/data/docker/storage\"\n")
+        .unwrap();
+    let shared = program::layersweep(["scan", "--format", "json"].iter().chain(&flags)).expect_code(3).json();
+    let kinds: Vec<_> = list(&shared, "/stores").iter().map(|store| text(store, "/kind")).collect();
+    assert_eq!(kinds, ["containers-storage", "containerd"]);
+    let warnings = list(&shared, "/warnings");
+    let about = "the store /data/docker/storage is in the same directory";
+    assert!(warnings.iter().any(|warning| text(warning, "/message").contains(about)), "{warnings:#?}");
+    fs::remove_file(configuration).unwrap();
+    fs::remove_dir(graphroot.join("overlay-layers")).unwrap();
+    fs::remove_dir(graphroot).unwrap();
 
     // Docker keeps the records of layers by driver. What another driver has is unknown.
     fs::rename(sysroot.join("data/docker/image/overlay2"), sysroot.join("data/docker/image/vfs")).unwrap();

@@ -246,12 +246,25 @@ fn mark_means_the_image_of_one_store() {
     args.extend(flags(&stores[1], state.path())[1..5].to_vec());
     let mut terminal = start(&args);
     terminal.shows("All images");
-    terminal.keys("/all images\r\r/one\r ");
+    terminal.keys("/all images\r\r/one\r");
+    let screen = terminal.shows("explore/one:1");
+    assert!(screen.contains("/first") && screen.contains("/second"), "{screen}");
+    terminal.keys("i");
+    terminal.shows("deleting it alone frees");
+    terminal.keys("q ");
     terminal.shows("1 image marked");
     // A list has no stores: its id would mean both.
     terminal.keys("E");
     terminal.shows("is also in");
-    terminal.keys("\tDyes\r");
+    terminal.keys("\tD");
+    let screen = terminal.shows("Type yes and Enter");
+    assert!(screen.contains("Delete 1 image in ") && !screen.contains("as `layersweep rm`"), "{screen}");
+    // A suspension waits until the deletion has given its locks back.
+    terminal.keys("yes\r\u{1a}");
+    terminal.until("the usual screen", |_| terminal.is_as_before());
+    let left: usize = stores.iter().map(|store| store.images().len()).sum();
+    assert_eq!(left, 7);
+    kill(Pid::from_raw(terminal.program()), Signal::SIGCONT).unwrap();
     terminal.shows("Done: 1 image deleted");
     terminal.keys("\r");
     terminal.shows("No image is marked");

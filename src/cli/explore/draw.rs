@@ -155,7 +155,6 @@ fn of_row(
         (false, Some(_)) => Span::styled("~ ", red),
         (false, None) => Span::raw("  "),
     };
-    let note = row.hidden.as_ref().unwrap_or(&row.note);
     let size = if row.bytes == 0 && row.overlaps { String::new() } else { bytes(row.bytes) };
     let figures = match row.image.map(|image| &facts.images[image.get()]) {
         Some(image) => format!(
@@ -167,6 +166,7 @@ fn of_row(
         None => format!("{size:>SIZE$}  {}  ", bar(row, whole, look)),
     };
     let left = width.saturating_sub(mark.width() + figures.width());
+    let note = note_of(row, left / 2);
     let room = note.width().min(left / 2);
     let name = look.cut(&row.name, left.saturating_sub(room + usize::from(room > 0) * 2));
     let gap = if room > 0 { "  " } else { "" };
@@ -181,8 +181,26 @@ fn of_row(
         mark,
         Span::raw(figures),
         Span::styled(name, style),
-        Span::raw(format!("{gap}{}", look.cut(note, room))),
+        Span::raw(format!("{gap}{}", look.cut(&note, room))),
     ])
+}
+
+/// Returns the note of a row. The store of an image that several stores have comes before the rest, and alone if there is
+/// no room for both.
+fn note_of(row: &PlaceRow, room: usize) -> String {
+    let both = in_store(row, row.hidden.as_ref().unwrap_or(&row.note));
+    match &row.store {
+        Some(store) if both.width() > room => store.clone(),
+        _ => both,
+    }
+}
+
+fn in_store(row: &PlaceRow, note: &str) -> String {
+    match &row.store {
+        Some(store) if note.is_empty() => store.clone(),
+        Some(store) => format!("{store}: {note}"),
+        None => note.to_owned(),
+    }
 }
 
 fn bar(row: &PlaceRow, whole: u64, look: Look) -> String {
@@ -264,16 +282,13 @@ fn of_page(page: &TextPage, look: Look, area: Rect) -> Vec<Line<'static>> {
 
 fn footer(view: &ExploreView, look: Look, width: usize, waiting: Option<&str>) -> Vec<Line<'static>> {
     let last = match (&view.typing, waiting) {
-        (Some(Typing::Answer(answer)), _) => {
-            let images = count(view.marked.len() - view.stays.len(), "image", "images");
-            format!("Delete {images}, as `layersweep rm` would? Type yes and Enter, or Esc: {answer}")
-        }
+        (Some(Typing::Answer(answer)), _) => question(view, answer, look, width),
         (Some(Typing::Filter), _) => {
             let filter = view.level().map_or("", |level| level.filter.as_str());
             format!("/{filter}")
         }
         (None, Some(waiting)) => waiting.to_owned(),
-        (None, None) if view.deleting.is_some() => "deleting; Ctrl-C stops".into(),
+        (None, None) if view.deleting.is_some() => during_deletion(false).into(),
         (None, None) if !view.message.is_empty() => view.message.clone(),
         (None, None) if view.page.is_some() => "j k scroll   any other key closes".into(),
         (None, None) if view.in_marked => {
@@ -295,6 +310,26 @@ fn footer(view: &ExploreView, look: Look, width: usize, waiting: Option<&str>) -
     ]
 }
 
+/// Returns the line at the bottom during a deletion, and whether the view is suspended after it.
+pub(super) fn during_deletion(suspends: bool) -> &'static str {
+    if suspends { "deleting; suspends after this deletion; Ctrl-C stops" } else { "deleting; Ctrl-C stops" }
+}
+
+/// Returns the question before a deletion. It names the store if another store has one of the images too.
+fn question(view: &ExploreView, answer: &str, look: Look, width: usize) -> String {
+    let images = count(view.marked.len() - view.stays.len(), "image", "images");
+    let asks = format!("Type yes and Enter, or Esc: {answer}");
+    match view.stores_of_twins().as_slice() {
+        [] => format!("Delete {images}, as `layersweep rm` would? {asks}"),
+        [store] => {
+            let words = format!("Delete {images} in ? {asks}").width();
+            let store = look.cut(store, store.width().min(width.saturating_sub(words)));
+            format!("Delete {images} in {store}? {asks}")
+        }
+        stores => format!("Delete {images} in {} stores? {asks}", stores.len()),
+    }
+}
+
 /// Returns what the selected row has no room for: its whole note.
 fn whole_note(view: &ExploreView, width: usize) -> Option<String> {
     let facts = view.facts.as_ref()?;
@@ -305,7 +340,9 @@ fn whole_note(view: &ExploreView, width: usize) -> Option<String> {
     let figures = if has_images { 3 * SIZE + 4 } else { SIZE + BAR + 4 };
     let room = width.saturating_sub(2 + figures) / 2;
     let whole = row.image.and_then(|image| facts.kept(image)).unwrap_or_else(|| row.note.clone());
-    (whole != row.note || whole.width() > room).then(|| format!("{}: {whole}", row.name))
+    let is_shown_whole = in_store(row, &whole) == note_of(row, room) && in_store(row, &whole).width() <= room;
+    let store = row.store.as_ref().map_or_else(String::new, |store| format!(" in {store}"));
+    (!is_shown_whole).then(|| format!("{}{store}: {whole}", row.name))
 }
 
 fn marked_lines(view: &ExploreView) -> [String; 2] {

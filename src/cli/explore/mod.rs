@@ -73,8 +73,9 @@ struct ExploreSession {
     scans: bool,
     /// That scan began before a deletion ended: another one follows.
     scans_again: bool,
-    /// Directories whose measurement has not ended: entered again, they wait for it.
-    measured: Vec<PathBuf>,
+    /// Directories that are measured, each with the flag that ends this. Entered again, they wait for it.
+    measured: Vec<(PathBuf, Arc<AtomicBool>)>,
+    /// Suspend as soon as no deletion holds locks.
     suspends: Arc<AtomicBool>,
     turns: usize,
 }
@@ -91,6 +92,7 @@ impl ExploreSession {
             config: config.clone(),
             file: args.file.clone(),
             observer: ViewObserver::default(),
+            is_cancelled: Arc::default(),
         };
         let colour = anstream::AutoStream::choice(&stdout()) != anstream::ColorChoice::Never;
         Ok(Self {
@@ -115,9 +117,10 @@ impl ExploreSession {
             if is_requested() {
                 return Ok((Exit::Failed, self.end_of_deletion()));
             }
-            if self.suspends.swap(false, Ordering::Relaxed) {
+            if self.view.deleting.is_none() && self.suspends.swap(false, Ordering::Relaxed) {
                 self.suspend()?;
             }
+            self.end_left_measurements();
             while let Ok(answer) = self.answers.1.try_recv() {
                 self.open -= 1;
                 self.take(answer)?;
@@ -135,7 +138,7 @@ impl ExploreSession {
             {
                 match job {
                     Job::Quit => return Ok((Exit::Done, None)),
-                    Job::Suspend => self.suspend()?,
+                    Job::Suspend => self.suspends.store(true, Ordering::Relaxed),
                     // As for `rm`: the deletion ends, and with it the view.
                     Job::Stop => low_level::raise(SIGINT).map_err(Error::output)?,
                     Job::Export => self.view.message = self.export(),
@@ -159,7 +162,7 @@ impl ExploreSession {
         self.turns += 1;
         let sign = ["-", "\\", "|", "/"][self.turns % 4];
         let waiting = (self.open > 0).then(|| match self.view.deleting {
-            Some(_) => format!("{sign} deleting; Ctrl-C stops"),
+            Some(_) => format!("{sign} {}", draw::during_deletion(self.suspends.load(Ordering::Relaxed))),
             None => format!("{sign} measuring{}", self.runner.observer.say()),
         });
         let (view, look) = (&mut self.view, self.look);
@@ -174,17 +177,18 @@ impl ExploreSession {
             self.view.message = "Still measuring: try again when it is done.".into();
             return;
         }
+        let mut runner = self.runner.clone();
         if let Job::Directory(path) = &job {
             if let Some(job) = self.view.unmarked_layer() {
                 self.start(job);
             }
-            if self.measured.contains(path) {
+            if self.measured.iter().any(|(measured, _)| measured == path) {
                 return;
             }
-            self.measured.push(path.clone());
+            runner.is_cancelled = Arc::default();
+            self.measured.push((path.clone(), Arc::clone(&runner.is_cancelled)));
         }
         self.scans |= is_scan;
-        let mut runner = self.runner.clone();
         let listed = if is_deletion { self.listed() } else { Vec::new() };
         if is_deletion {
             let progress = Arc::new(Mutex::new(DeletionProgress::new(&self.view)));
@@ -204,7 +208,7 @@ impl ExploreSession {
     fn take(&mut self, answer: JobDone) -> Result<(), Error> {
         self.scans &= !matches!(answer, JobDone::Scanned(_));
         if let JobDone::Directory(path, _) | JobDone::File(path, _) = &answer {
-            self.measured.retain(|other| other != path);
+            self.measured.retain(|(measured, _)| measured != path);
         }
         match answer {
             JobDone::Scanned(Ok(facts)) => {
@@ -220,6 +224,7 @@ impl ExploreSession {
             JobDone::Scanned(Err(error)) | JobDone::Text(Err(error)) => {
                 self.view.message = safe(&error.to_string())
             }
+            JobDone::Cancelled => {}
             JobDone::Directory(directory, rows) => self.view.set_directory(&directory, rows),
             JobDone::File(path, page) => {
                 self.view.set_directory(&path, Err(String::new()));
@@ -238,6 +243,16 @@ impl ExploreSession {
             }
         }
         Ok(())
+    }
+
+    /// Ends the measurements of directories that the view has left.
+    fn end_left_measurements(&mut self) {
+        let levels = &self.view.levels;
+        self.measured.retain(|(path, is_cancelled)| {
+            let is_shown = levels.iter().any(|level| level.place.is_directory(path));
+            is_cancelled.store(!is_shown, Ordering::Relaxed);
+            is_shown
+        });
     }
 
     fn suspend(&mut self) -> Result<(), Error> {

@@ -1,5 +1,6 @@
 //! The node as rows: what each place of the view lists.
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::model::deletion::plan::TargetKind;
 use crate::model::documents::reader::NodeDocument;
 use crate::model::refs::{self, LineKind, Refs, Root, Standing, is_deletable, kind_of, standing};
 use crate::model::text::display::{count, short_id};
-use crate::model::{ContainerIx, FilesystemIx, Image, ImageIx, NodeIx, StoreId, StoreIx};
+use crate::model::{ContainerIx, FilesystemIx, Image, ImageIx, Inventory, NodeIx, StoreId, StoreIx};
 use crate::report::json::{self, ImageDoc, ShareKind, ShareRowDoc, UsageFilesystemDoc};
 use crate::report::text::{age, bytes, safe};
 use crate::services::diagnosis::PartKind;
@@ -42,6 +43,12 @@ pub(super) enum Place {
     File(PathBuf),
 }
 
+impl Place {
+    pub(super) fn is_directory(&self, path: &Path) -> bool {
+        matches!(self, Self::Directory(directory) if directory == path)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct PlaceRow {
     /// Free of control characters.
@@ -51,12 +58,28 @@ pub(super) struct PlaceRow {
     pub(super) note: String,
     pub(super) into: Option<Place>,
     pub(super) image: Option<ImageIx>,
+    /// Root of its store, if another store has an image of this name.
+    pub(super) store: Option<String>,
     /// It overlaps with other rows, so it has no share of a sum.
     pub(super) overlaps: bool,
     /// Part that layers above this one hide; shown instead of the note.
     pub(super) hidden: Option<String>,
     /// What `explain` takes for it.
-    pub(super) reference: Option<String>,
+    pub(super) reference: Option<Reference>,
+}
+
+/// An object as `explain` and `waste` take it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reference {
+    pub(super) text: String,
+    /// Root of its store: another store may have an object with the same id.
+    pub(super) store: Option<PathBuf>,
+}
+
+impl From<String> for Reference {
+    fn from(text: String) -> Self {
+        Self { text, store: None }
+    }
 }
 
 impl PlaceRow {
@@ -68,6 +91,7 @@ impl PlaceRow {
             note: String::new(),
             into: None,
             image: None,
+            store: None,
             overlaps: false,
             hidden: None,
             reference: None,
@@ -85,6 +109,8 @@ pub(super) struct Explored {
     pub(super) images: Vec<ImageDoc>,
     /// By image. Each mark asks this for all marked images.
     deleted_by: Vec<DeletedBy>,
+    /// Images of which a store at another root has one of the same name.
+    twins: HashSet<ImageIx>,
     pub(super) node: Option<String>,
     /// It was read from a file: there is no disk with directories and files.
     pub(super) is_saved: bool,
@@ -117,8 +143,9 @@ impl Explored {
         let images = json::known_images(&usage.result, &json::fair(&usage.result.scan));
         let ScanResult { scan, node, .. } = usage.result;
         let deleted_by = deleted_by(&scan);
+        let twins = twins(&scan.inventory);
         let scan = Arc::new(scan);
-        Ok(Self { scan, is_complete, filesystems, images, deleted_by, node, is_saved: false })
+        Ok(Self { scan, is_complete, filesystems, images, deleted_by, twins, node, is_saved: false })
     }
 
     /// Reads the document of a saved scan. Its figures of each image are kept as they are.
@@ -138,6 +165,7 @@ impl Explored {
             filesystems: json::usage_filesystems(&scan.inventory, &disks, &[]),
             images: images.collect(),
             deleted_by: deleted_by(&scan),
+            twins: twins(&scan.inventory),
             scan: Arc::new(scan),
             is_complete: document.complete,
             node: document.node.as_ref().map(ToString::to_string),
@@ -222,7 +250,10 @@ impl Explored {
             Place::Leaks(_) => "leaks".into(),
             Place::Forest(_, None) => "base layers".into(),
             Place::Forest(_, Some(node)) => format!("layers on {}", short_id(&inventory[*node].id)),
-            Place::Image(image) => image_title(&inventory[*image]),
+            Place::Image(image) => {
+                let store = self.store_of_twin(*image).map_or_else(String::new, |root| format!(" in {root}"));
+                format!("{}{store}", image_title(&inventory[*image]))
+            }
             Place::Layer(node) => format!("layer {}", short_id(&inventory[*node].id)),
             Place::Directory(path) | Place::File(path) => safe(&path.to_string_lossy()),
         }
@@ -256,7 +287,7 @@ impl Explored {
         let parts = rows.iter().map(|row| PlaceRow {
             note: row.count.map_or_else(|| self.left_out(row, &rows), |count| count.to_string()),
             into: self.place_of_row(ix, row),
-            reference: row.path.clone(),
+            reference: row.path.clone().map(Reference::from),
             ..PlaceRow::new(label(row), row.bytes)
         });
         let stores = scan.inventory.stores.iter().enumerate().filter(|(_, store)| store.filesystem == ix);
@@ -329,6 +360,22 @@ impl Explored {
         images.map(|image| self.image_row(image)).collect()
     }
 
+    /// Returns the root of an image's store, if another store has an image of the same name.
+    pub(super) fn store_of_twin(&self, image_ix: ImageIx) -> Option<String> {
+        let document = &self.images[image_ix.get()];
+        self.twins.contains(&image_ix).then(|| safe(&document.store))
+    }
+
+    /// Returns the words for an object of a store.
+    fn reference(&self, id: &str, store: StoreIx) -> Option<Reference> {
+        Some(Reference { text: id.to_owned(), store: Some(self.scan.inventory[store].root.clone()) })
+    }
+
+    pub(super) fn reference_of_image(&self, image_ix: ImageIx) -> Option<Reference> {
+        let image = &self.scan.inventory[image_ix];
+        self.reference(&image.id, image.store)
+    }
+
     fn image_row(&self, image_ix: ImageIx) -> PlaceRow {
         let document = &self.images[image_ix.get()];
         let short = self.tool_of(image_ix).map(|tool| format!("{tool} rmi only"));
@@ -336,7 +383,8 @@ impl Explored {
             note: short.or_else(|| self.kept(image_ix)).unwrap_or_else(|| self.idle(document)),
             into: Some(Place::Image(image_ix)),
             image: Some(image_ix),
-            reference: Some(document.id.to_string()),
+            store: self.store_of_twin(image_ix),
+            reference: self.reference_of_image(image_ix),
             ..PlaceRow::new(image_title(&self.scan.inventory[image_ix]), document.fair_bytes)
         }
     }
@@ -399,7 +447,7 @@ impl Explored {
             PlaceRow {
                 note: safe(image.unwrap_or("without an image")),
                 into: layer.or(container.holds.first().copied()).map(Place::Layer),
-                reference: Some(container.id.to_string()),
+                reference: self.reference(&container.id, container.store),
                 ..PlaceRow::new(&container.name, Refs::held_bytes(inventory, &container.holds))
             }
         });
@@ -412,7 +460,7 @@ impl Explored {
         let rows = leaks.map(|leak| PlaceRow {
             note: safe(&scan.sysroot.shown(&leak.path)),
             into: Some(Place::Directory(scan.sysroot.shown(&leak.path).into())),
-            reference: Some(scan.sysroot.shown(&leak.path)),
+            reference: Some(scan.sysroot.shown(&leak.path).into()),
             ..PlaceRow::new(leak.title(), Refs::held_bytes(&scan.inventory, &leak.holds))
         });
         rows.collect()
@@ -434,7 +482,7 @@ impl Explored {
         PlaceRow {
             note: if holders == 0 { "held by nothing".into() } else { format!("held by {holders}") },
             into: Some(Place::Layer(node)),
-            reference: Some(scan.inventory[node].id.to_string()),
+            reference: self.reference(&scan.inventory[node].id, scan.inventory[node].store),
             ..PlaceRow::new(
                 format!("{} {}", scan.inventory[node].kind.of_layer(), short_id(&scan.inventory[node].id)),
                 Refs::alone(&scan.inventory, node).bytes,
@@ -456,7 +504,7 @@ impl Explored {
         let files = PlaceRow {
             note: safe(&scan.sysroot.shown(&facts.path)),
             into: Some(Place::Directory(scan.sysroot.shown(&facts.path).into())),
-            reference: Some(scan.sysroot.shown(&facts.path)),
+            reference: Some(scan.sysroot.shown(&facts.path).into()),
             ..PlaceRow::new("its files", Refs::alone(&scan.inventory, node).bytes)
         };
         let upper = self.forest(facts.store, Some(node));
@@ -473,7 +521,7 @@ impl Explored {
             Root::Container(container) => self.container_holder(container),
             Root::Leak(leak) => PlaceRow {
                 overlaps: true,
-                reference: Some(scan.sysroot.shown(&scan.inventory[leak].path)),
+                reference: Some(scan.sysroot.shown(&scan.inventory[leak].path).into()),
                 ..PlaceRow::new(scan.inventory[leak].title(), 0)
             },
         });
@@ -486,7 +534,7 @@ impl Explored {
         PlaceRow {
             note: format!("container, {}", container.state),
             overlaps: true,
-            reference: Some(container.id.to_string()),
+            reference: self.reference(&container.id, container.store),
             ..PlaceRow::new(&container.name, Refs::held_bytes(inventory, &container.holds))
         }
     }
@@ -538,8 +586,18 @@ fn deleted_by(scan: &Scan) -> Vec<DeletedBy> {
     images.collect()
 }
 
+fn twins(inventory: &Inventory) -> HashSet<ImageIx> {
+    let mut stores: HashMap<String, HashSet<&Path>> = HashMap::new();
+    for image in &inventory.images {
+        stores.entry(image_title(image)).or_default().insert(&inventory[image.store].root);
+    }
+    let images = inventory.images.iter().enumerate();
+    let twins = images.filter(|(_, image)| stores[&image_title(image)].len() > 1);
+    twins.map(|(position, _)| position.into()).collect()
+}
+
 /// Returns the first name of an image; without a name, the beginning of its id tells it from others.
-fn image_title(image: &Image) -> String {
+pub(super) fn image_title(image: &Image) -> String {
     image.names.first().map_or_else(|| format!("<none> {}", short_id(&image.id)), |name| safe(name))
 }
 
@@ -550,12 +608,12 @@ pub(super) fn rows_of_directory(directory: &Path, entries: &[SizedEntry]) -> Vec
             let note = "a mount: not entered".into();
             return PlaceRow {
                 note,
-                reference: path.to_str().map(str::to_owned),
+                reference: path.to_str().map(|path| path.to_owned().into()),
                 ..PlaceRow::new(entry.name.to_string_lossy(), 0)
             };
         }
         let mark = if entry.is_directory { "/" } else { "" };
-        let reference = path.to_str().map(str::to_owned);
+        let reference = path.to_str().map(|path| path.to_owned().into());
         let inodes = usize::try_from(entry.size.inodes).unwrap_or(usize::MAX);
         let note = match (entry.is_partial, entry.is_directory) {
             (true, _) => "or more: a part cannot be read".into(),

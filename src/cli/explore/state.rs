@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::rows::{Explored, FreedTogether, Place, PlaceRow, files_of_layer, mark_hidden};
+use super::rows::{
+    Explored, FreedTogether, Place, PlaceRow, Reference, files_of_layer, image_title, mark_hidden,
+};
 use crate::app::waste::HiddenInLayer;
 use crate::model::refs::Root;
 use crate::model::{FilesystemIx, ImageIx, NodeIx};
@@ -22,8 +24,8 @@ pub(super) enum Job {
     File(PathBuf),
     /// Find what upper layers hide of a layer.
     Hidden(Arc<Scan>, NodeIx),
-    Explain(String),
-    Waste(String),
+    Explain(Reference),
+    Waste(Reference),
     /// Write the marked images to a list for `rm --file`.
     Export,
     Delete,
@@ -88,10 +90,13 @@ pub(super) struct EnteredPlace {
 }
 
 impl EnteredPlace {
-    /// Replaces the rows; the selection stays with the row of the same name, or else where it is. The order follows.
+    /// Replaces the rows; the selection stays with the row of the same name and store, or else where it is. The order
+    /// follows.
     fn set_rows(&mut self, rows: Vec<PlaceRow>) {
-        let selected = self.shown.get(self.selected).map(|row| &self.rows[*row].name);
-        let same = selected.and_then(|name| rows.iter().position(|row| row.name == *name));
+        let selected = self.shown.get(self.selected).map(|row| &self.rows[*row]);
+        let same = selected.and_then(|selected| {
+            rows.iter().position(|row| row.name == selected.name && row.store == selected.store)
+        });
         self.shown = same.into_iter().collect();
         if same.is_some() {
             self.selected = 0;
@@ -398,6 +403,19 @@ impl ExploreView {
         self.in_marked &= !self.marked.is_empty();
     }
 
+    /// Returns the stores with marked images that can be deleted, if another store has one of these images too.
+    pub(super) fn stores_of_twins(&self) -> Vec<String> {
+        let Some(facts) = &self.facts else { return Vec::new() };
+        let stays: HashSet<_> = self.stays.iter().map(|(image, _)| *image).collect();
+        let deletable: Vec<_> = self.marked.iter().copied().filter(|image| !stays.contains(image)).collect();
+        if deletable.iter().all(|image| facts.store_of_twin(*image).is_none()) {
+            return Vec::new();
+        }
+        let stores: BTreeSet<_> =
+            deletable.iter().map(|image| safe(&facts.images[image.get()].store)).collect();
+        stores.into_iter().collect()
+    }
+
     fn toggle(&mut self, image: ImageIx) {
         if !self.marked.remove(&image) {
             self.marked.insert(image);
@@ -634,7 +652,7 @@ impl ExploreView {
             self.message = SAVED.into();
             return None;
         }
-        Some(Job::Explain(reference.or_else(|| Some(facts.scan.inventory[image?].id.to_string()))?))
+        reference.or_else(|| facts.reference_of_image(image?)).map(Job::Explain)
     }
 
     fn waste(&mut self) -> Option<Job> {
@@ -647,7 +665,7 @@ impl ExploreView {
             self.message = SAVED.into();
             return None;
         }
-        Some(Job::Waste(facts.scan.inventory[image?].id.to_string()))
+        facts.reference_of_image(image?).map(Job::Waste)
     }
 
     fn ask(&mut self) {
@@ -679,7 +697,7 @@ impl ExploreView {
         let mut others =
             facts.images.iter().enumerate().filter(|(ix, _)| !self.marked.contains(&(*ix).into()));
         let (ix, twin) = others.find(|(_, image)| marked.contains(image.id.as_str()))?;
-        let name = facts.title(&Place::Image(ix.into()));
+        let name = image_title(&facts.scan.inventory[ImageIx::from(ix)]);
         Some(format!("{name} is also in {}: mark it there too, or unmark it.", safe(&twin.store)))
     }
 

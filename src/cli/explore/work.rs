@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use anstream::adapter::strip_str;
 use unicode_width::UnicodeWidthChar as _;
 
 use super::super::{deletion, diff};
-use super::rows::{Explored, PlaceRow, rows_of_directory};
+use super::rows::{Explored, PlaceRow, Reference, rows_of_directory};
 use super::state::{DeletionProgress, Job, TextPage};
 use crate::app::waste::HiddenInLayer;
 use crate::app::{explain, waste};
@@ -43,6 +43,8 @@ const MOST_MESSAGES: usize = 100;
 pub(super) enum JobDone {
     Scanned(Result<Box<Explored>, Error>),
     Directory(PathBuf, Result<Vec<PlaceRow>, String>),
+    /// The view has left the directory.
+    Cancelled,
     /// Facts of a file that was taken for a directory.
     File(PathBuf, TextPage),
     Hidden(Arc<Scan>, NodeIx, Result<HiddenInLayer, String>),
@@ -58,6 +60,8 @@ pub(super) struct JobRunner {
     /// Saved scan that is shown instead of the node.
     pub(super) file: Option<String>,
     pub(super) observer: ViewObserver,
+    /// The result is not needed any more.
+    pub(super) is_cancelled: Arc<AtomicBool>,
 }
 
 /// Keeps the progress of the current measurement and of a deletion. Other messages are dropped: the view shows what they
@@ -139,7 +143,9 @@ impl JobRunner {
             Job::Directory(directory) => {
                 let progress = Arc::default();
                 let _shown = observer.measuring(&progress);
-                match other_usage::entries(&request.root(), &directory, &progress) {
+                match other_usage::entries(&request.root(), &directory, &progress, &self.is_cancelled) {
+                    // The directory may have been entered again since: a later measurement answers for it.
+                    _ if self.is_cancelled.load(Ordering::Relaxed) => JobDone::Cancelled,
                     Ok(entries) => {
                         let rows = rows_of_directory(&directory, &entries);
                         JobDone::Directory(directory, Ok(rows))
@@ -162,8 +168,8 @@ impl JobRunner {
                     .map_err(|error| format!("what upper layers hide is unknown: {error}"));
                 JobDone::Hidden(scan, node_ix, hidden)
             }
-            Job::Explain(reference) => {
-                let explained = explain::explain(request, observer, config, &reference);
+            Job::Explain(Reference { text: reference, store }) => {
+                let explained = explain::explain(request, observer, config, &reference, store.as_deref());
                 JobDone::Text(explained.map(|explained| {
                     let document = json::explanation(&explained);
                     page(
@@ -172,8 +178,9 @@ impl JobRunner {
                     )
                 }))
             }
-            Job::Waste(image) => {
-                let wasted = waste::waste(request, observer, Some(&image), Some(LISTED));
+            Job::Waste(Reference { text: image, store }) => {
+                let image_in_store = Some((image.as_str(), store.as_deref()));
+                let wasted = waste::waste(request, observer, image_in_store, Some(LISTED));
                 JobDone::Text(wasted.map(|wasted| {
                     let text = text::waste(&json::waste(&wasted), &terminal::screen());
                     page(format!("waste {image} --files"), &text)

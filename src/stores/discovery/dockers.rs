@@ -49,6 +49,22 @@ fn out_of_tool(request: &ScanRequest, root: &Path) -> Option<String> {
     Some(format!("Docker's data root is {}, and not this one", request.sysroot.shown(&other.0)))
 }
 
+/// Refuses a data root that shares a directory with a store of another kind: their bytes would count twice. The
+/// containerd that Docker starts is left out of the data root.
+fn check_apart(request: &ScanRequest, places: &DockerPlaces, stores: &[PathBuf]) -> io::Result<()> {
+    let root = places.root.as_path();
+    let mut shared = stores.iter().filter(|store| {
+        let is_around = store.starts_with(root) || root.starts_with(store);
+        let is_same = identity_of(store) == identity_of(root);
+        (is_around || is_same) && identity_of(store) != identity_of(&places.containerd())
+    });
+    let Some(store) = shared.next() else { return Ok(()) };
+    let store = request.sysroot.shown(store);
+    Err(io::Error::other(format!(
+        "the store {store} is in the same directory, so bytes would count twice; give each a directory of its own"
+    )))
+}
+
 fn identity_of(path: &Path) -> Option<(u64, u64)> {
     Root::open(path).map(|root| root.identity()).ok()
 }
@@ -84,6 +100,7 @@ pub(crate) fn find(request: &ScanRequest, stores: &[PathBuf]) -> Result<ReadStor
                 return Ok(Some(None));
             }
             known.push(identity);
+            check_apart(request, &places, stores)?;
             let inner = identity_of(&places.containerd());
             places.out_of_tool = out_of_tool(request, &places.root);
             places.is_containerd_read = inner.is_some_and(|inner| identities.contains(&inner));

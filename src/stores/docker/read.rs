@@ -27,6 +27,8 @@ pub(super) const LOST_AND_FOUND: &str = "lost+found";
 const WORD_BYTES: u64 = 4 << 10;
 /// Maximum size of the configuration of an image, and of `repositories.json`.
 const IMAGE_BYTES: u64 = 8 << 20;
+/// Effect of a record of a layer that cannot be read.
+const LAYER: &str = "the layer that it names is unknown";
 /// Maximum time for attempts to read without a write by another process meanwhile.
 const QUIET: Duration = Duration::from_millis(800);
 const PAUSE: Duration = Duration::from_millis(20);
@@ -69,6 +71,8 @@ pub(super) struct Snapshot {
     pub(super) cache_records: usize,
     pub(super) consistency: Consistency,
     pub(super) findings: Vec<Finding>,
+    /// By what is unknown without them: records that cannot be read, the first as its finding, and their number.
+    unread: BTreeMap<&'static str, (Finding, usize)>,
     stamps: Vec<RecordStamp>,
 }
 
@@ -167,6 +171,7 @@ impl Snapshot {
             cache_records: 0,
             consistency: Consistency::Consistent,
             findings: Vec::new(),
+            unread: BTreeMap::new(),
             stamps: Vec::new(),
         };
         snapshot.listing.insert(places.root.clone(), root);
@@ -191,6 +196,7 @@ impl Snapshot {
         snapshot.directory(&places.image_records().join("content"));
         snapshot.directory(&places.image_records().join("metadata"));
         snapshot.directory(&places.image_records().join("metadata/sha256"));
+        snapshot.report_unread();
         Ok(snapshot)
     }
 
@@ -225,6 +231,26 @@ impl Snapshot {
         self.consistency = Consistency::Damaged;
     }
 
+    /// Notes a record that cannot be read. A damaged disk has many of them: they become one finding.
+    fn note_unread(&mut self, path: &Path, why: &str, unknown: &'static str) {
+        let noted = self.unread.entry(unknown);
+        noted.or_insert_with(|| (Finding::incomplete(path, format!("{why}; {unknown}")), 0)).1 += 1;
+    }
+
+    fn report_unread(&mut self) {
+        for (mut first, records) in std::mem::take(&mut self.unread).into_values() {
+            if records > 1 {
+                first.message.push_str(&format!("; the same for {} more", records - 1));
+            }
+            self.findings.push(first);
+        }
+    }
+
+    /// Returns the number of words and records of layers that cannot be read.
+    fn unread_layers(&self) -> usize {
+        self.unread.get(LAYER).map_or(0, |(_, records)| *records)
+    }
+
     /// Returns a word of a record; `None` if the file does not exist. An empty one was not written to the end.
     fn word(&mut self, path: &Path) -> Option<String> {
         let why = match quiet::if_present(word(&self.within, path)) {
@@ -232,14 +258,16 @@ impl Snapshot {
             Ok(word) => return word,
             Err(error) => error.to_string(),
         };
-        self.lost(path, &format!("reading Docker's record: {why}; the layer that it names is unknown"));
+        self.note_unread(path, &format!("reading Docker's record: {why}"), LAYER);
+        self.consistency = Consistency::Damaged;
         None
     }
 
-    /// Reports a record that is not whole, unless one of its words was reported since there were `before` findings.
+    /// Notes a record that is not whole, unless one of its words was noted since there were `before` of them.
     fn lost_record(&mut self, path: &Path, before: usize) {
-        if self.findings.len() == before {
-            self.lost(path, "Docker's record of a layer is not whole: the layer that it names is unknown");
+        if self.unread_layers() == before {
+            self.note_unread(path, "Docker's record of a layer is not whole", LAYER);
+            self.consistency = Consistency::Damaged;
         }
     }
 
@@ -250,7 +278,7 @@ impl Snapshot {
         let mut chains = Vec::new();
         for name in self.subdirectories(&directory) {
             let record = directory.join(&name);
-            let before = self.findings.len();
+            let before = self.unread_layers();
             let chain = ChainRecord {
                 cache_id: self.word(&record.join("cache-id")).unwrap_or_default(),
                 parent: self.word(&record.join("parent")).map(|parent| hex(&parent).to_owned()),
@@ -272,7 +300,7 @@ impl Snapshot {
         let directory = self.places.layer_records().join("mounts");
         for id in self.subdirectories(&directory) {
             let record = directory.join(&id);
-            let before = self.findings.len();
+            let before = self.unread_layers();
             let mount_id = self.word(&record.join("mount-id"));
             let init_id = self.word(&record.join("init-id"));
             let parent = self.word(&record.join("parent")).map(|parent| hex(&parent).to_owned());
@@ -410,7 +438,12 @@ impl Snapshot {
                 }
                 Err(error) if quiet::is_absent(&error) => {}
                 Err(error) => {
-                    self.lost(&path, &format!("reading the image's record: {error}; its layers are unknown"));
+                    self.note_unread(
+                        &path,
+                        &format!("reading the image's record: {error}"),
+                        "its layers are unknown",
+                    );
+                    self.consistency = Consistency::Damaged;
                 }
             }
         }
@@ -428,10 +461,8 @@ impl Snapshot {
                 Err(error) if quiet::is_absent(&error) && !self.mounts.contains_key(&id) => {}
                 Err(error) => {
                     let path = dockerd::record_path(&self.places.root, &id);
-                    let message = format!(
-                        "reading Docker's record: {error}; the container's name, image and state are unknown"
-                    );
-                    self.findings.push(Finding::incomplete(path, message));
+                    let why = format!("reading Docker's record: {error}");
+                    self.note_unread(&path, &why, "the container's name, image and state are unknown");
                     self.containers.insert(id, None);
                 }
             }

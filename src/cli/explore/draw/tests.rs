@@ -320,6 +320,152 @@ Enter into  h back  Space mark  Tab marked  s sort  / filter  i explain  ? help"
     );
 }
 
+const STORES: [&str; 3] = ["/data/store", "/data/other", "/data/docker"];
+
+/// Moves a document or a part of it to another store.
+fn moved(text: &str, store: &str) -> String {
+    text.replace(STORES[0], store)
+}
+
+/// One image in three stores, of which only Docker deletes in the last; a second image is in that alone.
+fn three_stores() -> ExploreView {
+    let (web, api) = (image("web", [70, 50, 50], ""), image("api", [60, 40, 40], ""));
+    let of_images =
+        [layer("web00000", "null", &["web"], 50, ""), layer("api00000", "null", &["api"], 40, "")];
+    let images = [&STORES.map(|store| moved(&web, store))[..], &[moved(&api, STORES[2])]].concat();
+    let layers =
+        [&STORES.map(|store| moved(&of_images[0], store))[..], &[moved(&of_images[1], STORES[2])]].concat();
+    let text = document(&images, &layers, "");
+    let (before, rest) = text.split_once(r#""stores":["#).unwrap();
+    let (store, after) = rest.split_once("],").unwrap();
+    let docker = moved(store, STORES[2]).replace("containers-storage", "docker");
+    let stores = [store.to_owned(), moved(store, STORES[1]), docker].join(",");
+    let mut view = ExploreView::new(None);
+    let text = format!(r#"{before}"stores":[{stores}],{after}"#);
+    view.set_facts(Explored::saved(text.as_bytes()).unwrap());
+    view
+}
+
+#[test]
+fn image_of_several_stores_has_its_store() {
+    let mut view = three_stores();
+    keys(&mut view, "/all im\r\r/web\r");
+    shows(
+        &mut view,
+        r#"
+filesystems of node-7 › /data › images
+saved 2026-11-28 10:00 UTC; 58.6% of 1.0 GiB used, 424.0 MiB available
+        FAIR  EXCLUSIVE      FREES  IMAGE   (by size; only "web")
+    70.0 MiB   50.0 MiB   50.0 MiB  quay.io/shop/web:1               /data/store
+    70.0 MiB   50.0 MiB   50.0 MiB  quay.io/shop/web:1               /data/other
+    70.0 MiB   50.0 MiB   50.0 MiB  quay.io/shop/web:1              /data/docker
+No image is marked.
+quay.io/shop/web:1 in /data/store: never used, here 24h
+Enter into  h back  Space mark  Tab marked  s sort  / filter  i explain  ? help"#,
+    );
+    let wide = screen(&mut view, LOOK, 120, 24);
+    assert!(wide.contains("  /data/docker: docker rmi only\n"), "{wide}");
+    keys(&mut view, "a\tD");
+    shows(
+        &mut view,
+        "
+marked images
+saved 2026-11-28 10:00 UTC; 58.6% of 1.0 GiB used, 424.0 MiB available
+       FREES  IMAGE
+*   50.0 MiB  quay.io/shop/web:1 in /data/store
+*   50.0 MiB  quay.io/shop/web:1 in /data/other
+*      stays  quay.io/shop/web:1 in /data/docker: only `docker rmi` deletes here
+3 images marked free 100.0 MiB, 58.6% to 48.8% of /data
+1 stays: `docker rmi` frees 50.0 MiB with 1 image
+Delete 2 images in 2 stores? Type yes and Enter, or Esc:",
+    );
+    keys(&mut view, "^ D");
+    let question = "Delete 1 image in /data/other? Type yes and Enter, or Esc:";
+    let screen = screen(&mut view, LOOK, 80, 24);
+    assert!(screen.ends_with(&format!("{question}\n")), "{screen}");
+}
+
+#[test]
+fn images_of_docker_have_their_own_sum() {
+    let mut view = three_stores();
+    keys(&mut view, "/all im\r\r/api\r ");
+    shows(
+        &mut view,
+        r#"
+filesystems of node-7 › /data › images
+saved 2026-11-28 10:00 UTC; 58.6% of 1.0 GiB used, 424.0 MiB available
+        FAIR  EXCLUSIVE      FREES  IMAGE   (by size; only "api")
+*   60.0 MiB   40.0 MiB   40.0 MiB  quay.io/shop/api:1           docker rmi only
+1 image marked frees 40.0 MiB, by docker rmi only
+1 stays: quay.io/shop/api:1: only `docker rmi` deletes here
+Enter into  h back  Space mark  Tab marked  s sort  / filter  i explain  ? help"#,
+    );
+    assert!(keys(&mut view, "E").is_none());
+    assert_eq!(view.message, "No list: `rm` would refuse all of it, only `docker rmi` deletes here.");
+    keys(&mut view, "^/web\ra");
+    let screen = screen(&mut view, LOOK, 80, 24);
+    let sums = "4 images marked free 100.0 MiB, 58.6% to 48.8% of /data\n2 stay: `docker rmi` frees 90.0 MiB with 2 images\n";
+    assert!(screen.contains(sums), "{screen}");
+    assert!(matches!(keys(&mut view, "E"), Some(Job::Export)));
+}
+
+#[test]
+fn mounts_and_unread_parts_are_drawn() {
+    let mut view = shop();
+    view.facts.as_mut().unwrap().is_saved = false;
+    keys(&mut view, "/all la\r\r\r");
+    let Some(Job::Directory(directory)) = keys(&mut view, "/files\r\r") else { panic!("a directory") };
+    let entries = [("merged", 0, false, true), ("diff", 30, true, false), ("work", 1, false, false)];
+    let entries = entries.map(|(name, mebibytes, is_partial, is_mount)| SizedEntry {
+        name: name.into(),
+        is_directory: true,
+        size: BytesAndInodes { bytes: mebibytes * MIB, inodes: 5 },
+        is_partial,
+        is_mount,
+    });
+    view.set_directory(&directory, Ok(rows_of_directory(&directory, &entries)));
+    shows(
+        &mut view,
+        "
+filesystems › /data › base…ayers › layer db000000 › /data/store/overlay/db000000
+58.6% of 1.0 GiB used, 424.0 MiB available
+        SIZE                NAME    (by size)
+    30.0 MiB  ███████████·  diff/                     or more:…rt cannot be read
+     1.0 MiB  ············  work/                                       5 inodes
+         0 B  ············  merged                          a mount: not entered
+No image is marked.
+diff/: or more: a part cannot be read
+Enter into  h back  Space mark  Tab marked  s sort  / filter  i explain  ? help",
+    );
+    assert!(keys(&mut view, "G\r").is_none());
+    assert_eq!(view.message, "There is nothing below this row.");
+}
+
+#[test]
+fn fair_shares_that_differ_from_usage_are_explained() {
+    let mut view = shop();
+    let used = r#","used_by":[{"kind":"external","name":"another store"}]"#;
+    let images = [image("web", [70, 50, 50], ""), image("api", [60, 40, 40], used)];
+    let layers = [
+        layer("base0000", "null", &["web", "api"], 40, ""),
+        layer("web00000", "\"base0000\"", &["web"], 50, ""),
+        layer("api00000", "\"base0000\"", &["api"], 40, ""),
+    ];
+    view.set_facts(Explored::saved(document(&images, &layers, "").as_bytes()).unwrap());
+    keys(&mut view, "/not in\r\r");
+    shows(
+        &mut view,
+        "
+filesystems of node-7 › /data › images not in use
+saved 2026-11-28 10:00 UTC; 58.6% of 1.0 GiB used, 424.0 MiB available
+50.0 MiB in usage: it counts shared layers in one row only, FAIR divides them
+        FAIR  EXCLUSIVE      FREES  IMAGE   (by size)
+    70.0 MiB   50.0 MiB   50.0 MiB  quay.io/shop/web:1      never used, here 24h
+No image is marked.
+Enter into  h back  Space mark  Tab marked  s sort  / filter  i explain  ? help",
+    );
+}
+
 fn entries(directory: &std::path::Path, entries: &[(&str, bool, u64)]) -> Vec<PlaceRow> {
     let entries = entries.iter().map(|(name, is_directory, mebibytes)| SizedEntry {
         name: name.into(),
@@ -369,6 +515,9 @@ now   quay.io/shop/api:1
 deleting; Ctrl-C stops",
     );
     assert!(keys(&mut view, "q").is_none(), "a deletion is not left by a key");
+    let suspend = view.key(KeyEvent::new(KeyCode::Char('z'), KeyModifiers::CONTROL));
+    assert!(matches!(suspend, Some(Job::Suspend)));
+    assert!(during_deletion(true).contains("suspends after this deletion"));
     let interrupt = view.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
     assert!(matches!(interrupt, Some(Job::Stop)));
 }
