@@ -206,7 +206,9 @@ fn unmeasured_bytes_are_not_zero() {
     document.deleted[1].measured_bytes = None;
     assert!(shown(&document, None).contains("2 images deleted, at least "), "{}", shown(&document, None));
     document.measured_bytes = Some(0);
-    assert!(shown(&document, None).contains("2 images deleted, freed bytes not measured (100.0 MiB predicted)"));
+    assert!(
+        shown(&document, None).contains("2 images deleted, freed bytes not measured (100.0 MiB predicted)")
+    );
 }
 
 #[test]
