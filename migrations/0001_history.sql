@@ -134,10 +134,8 @@ CREATE TABLE runs (
     via TEXT,
     trigger_space INTEGER NOT NULL DEFAULT 0,
     trigger_age INTEGER NOT NULL DEFAULT 0,
-    -- Mount point of the filesystem that the percentages refer to.
-    mount TEXT,
-    usage_before_percent REAL,
-    usage_after_percent REAL,
+    -- JSON array: each filesystem before and after the run (src/model/deletion/outcome.rs, UsageChange).
+    filesystems TEXT NOT NULL DEFAULT '[]',
     wanted_bytes INTEGER,
     predicted_bytes INTEGER,
     measured_bytes INTEGER,

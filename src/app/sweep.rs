@@ -167,13 +167,8 @@ impl<'a> Sweep<'a> {
         let ScanResult { scan, state, .. } = &planned.scanned;
         let inventory = &scan.inventory;
         let all = Plan { steps: steps.clone(), ..Plan::default() };
-        let beginning = Beginning {
-            policy: None,
-            via: Via::Direct,
-            edited: Vec::new(),
-            plan: &all,
-            usage_before_percent: None,
-        };
+        let beginning =
+            Beginning { policy: None, via: Via::Direct, edited: Vec::new(), plan: &all, before: &[] };
         let mut recorder = Recorder::begin(&self.run, state, None, &beginning);
         let gauges = Gauges::open(inventory, None);
         let mut run = Run::new(gauges, SettlePatience::default(), &mut recorder);

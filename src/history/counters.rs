@@ -7,7 +7,8 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::known;
 use super::runs::{Command, OutcomeKind};
-use super::values::{time, unsigned};
+use super::values::{from_json, time, unsigned};
+use crate::model::deletion::outcome::UsageChange;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
@@ -47,10 +48,7 @@ pub struct LastRun {
     pub time: Timestamp,
     /// Outcome; `None` if the run has not ended or was killed.
     pub outcome: Option<OutcomeKind>,
-    /// Mount point of the filesystem to which the percentages apply.
-    pub mount: Option<String>,
-    pub usage_before_percent: Option<f64>,
-    pub usage_after_percent: Option<f64>,
+    pub usage: Vec<UsageChange>,
     /// Duration; `None` if the run has not ended or was killed.
     pub seconds: Option<f64>,
     /// True if the usage of a filesystem caused it.
@@ -71,7 +69,7 @@ pub fn last_runs(from: &Connection) -> rusqlite::Result<Vec<LastRun>> {
     for command in [Command::Gc, Command::Rm, Command::Sweep] {
         let last = from
             .prepare_cached(
-                "SELECT coalesce(ended, started) AS at, outcome, mount, usage_before_percent, usage_after_percent,
+                "SELECT coalesce(ended, started) AS at, outcome, filesystems,
                      (ended - started) / 1e6 AS seconds, trigger_space, trigger_age, deletions, wanted_bytes,
                      measured_bytes
                  FROM runs WHERE command = ?1 ORDER BY started DESC, id DESC LIMIT 1",
@@ -82,9 +80,7 @@ pub fn last_runs(from: &Connection) -> rusqlite::Result<Vec<LastRun>> {
                     command,
                     time: ahead.and_then(|ahead| recorded.checked_add(ahead).ok()).unwrap_or(recorded),
                     outcome: row.get("outcome")?,
-                    mount: row.get("mount")?,
-                    usage_before_percent: row.get("usage_before_percent")?,
-                    usage_after_percent: row.get("usage_after_percent")?,
+                    usage: from_json(row, "filesystems")?,
                     seconds: row.get("seconds")?,
                     by_space: row.get("trigger_space")?,
                     by_age: row.get("trigger_age")?,

@@ -28,16 +28,15 @@ use crate::model::text::path_text;
 /// Records that a run begins, and returns its row. A second call with the same id adds values that were unknown before.
 pub fn begin(tx: &Transaction<'_>, start: &Start) -> rusqlite::Result<i64> {
     tx.prepare_cached(
-        "INSERT INTO runs (run_id, command, started, policy, via, trigger_space, trigger_age, mount,
-                           usage_before_percent, wanted_bytes, predicted_bytes)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+        "INSERT INTO runs (run_id, command, started, policy, via, trigger_space, trigger_age, filesystems,
+                           wanted_bytes, predicted_bytes)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
          ON CONFLICT (run_id) DO UPDATE SET
              policy = coalesce(excluded.policy, policy),
              via = coalesce(excluded.via, via),
              trigger_space = max(excluded.trigger_space, trigger_space),
              trigger_age = max(excluded.trigger_age, trigger_age),
-             mount = coalesce(excluded.mount, mount),
-             usage_before_percent = coalesce(excluded.usage_before_percent, usage_before_percent),
+             filesystems = iif(filesystems = '[]', excluded.filesystems, filesystems),
              wanted_bytes = coalesce(excluded.wanted_bytes, wanted_bytes),
              predicted_bytes = coalesce(excluded.predicted_bytes, predicted_bytes)
          RETURNING id",
@@ -51,8 +50,7 @@ pub fn begin(tx: &Transaction<'_>, start: &Start) -> rusqlite::Result<i64> {
             start.via,
             start.trigger_space,
             start.trigger_age,
-            start.mount,
-            start.usage_before_percent,
+            json(&start.usage)?,
             start.wanted_bytes.map(signed),
             start.predicted_bytes.map(signed),
         ],
@@ -159,7 +157,8 @@ pub fn end(tx: &Transaction<'_>, run: i64, end: &RunEnd) -> rusqlite::Result<()>
     let is_peaceful =
         matches!(end.outcome, OutcomeKind::Done | OutcomeKind::Incomplete | OutcomeKind::NotNeeded);
     tx.prepare_cached(
-        "UPDATE runs SET ended = ?2, outcome = ?3, usage_after_percent = ?4, measured_bytes = ?5, errors = ?6,
+        "UPDATE runs SET ended = ?2, outcome = ?3, filesystems = iif(?4 = '[]', filesystems, ?4),
+                         measured_bytes = ?5, errors = ?6,
                          quiet = ?7 AND deletions = 0 AND events = '[]'
                              AND (command = 'scan' OR ?3 = 'not_needed')
          WHERE id = ?1",
@@ -168,7 +167,7 @@ pub fn end(tx: &Transaction<'_>, run: i64, end: &RunEnd) -> rusqlite::Result<()>
         run,
         micros(end.ended),
         end.outcome,
-        end.usage_after_percent,
+        json(&end.usage)?,
         end.measured_bytes,
         json(&end.errors)?,
         is_peaceful && end.errors.is_empty(),
@@ -198,4 +197,4 @@ pub fn record(tx: &Transaction<'_>, start: &Start, ended: &RunEnd) -> rusqlite::
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -147,6 +147,14 @@ impl Serialize for Started {
     }
 }
 
+impl<'de> Deserialize<'de> for Started {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let names = Vec::<String>::deserialize(deserializer)?;
+        let has = |name: &str| names.iter().any(|other| other == name);
+        Ok(Self { used: has("used"), free: has("free"), inodes: has("inodes") })
+    }
+}
+
 /// Default of `images.inodes_high_percent`: a filesystem with this percentage of its inodes used is short of them.
 pub const INODES_HIGH_PERCENT: u8 = 90;
 

@@ -7,13 +7,13 @@ use jiff::Timestamp;
 use crate::config::Via;
 use crate::disk;
 use crate::execute;
-use crate::history::journal::{Journal, Measured};
+use crate::history::journal::{self, Journal};
 use crate::history::pins::Pins;
 use crate::history::runs::{self, Certainty, Command, Event, RunEnd, RunError, Start};
 use crate::history::{Degraded, SaveWarning};
-use crate::model::deletion::outcome::{Deletion, Outcome};
+use crate::model::deletion::outcome::{Deletion, Outcome, UsageChange};
 use crate::model::deletion::plan::{LayerIdentity, Phase, Plan, Problem, Step, TargetKind};
-use crate::model::text::display::two_decimals;
+use crate::model::space::Measured;
 use crate::model::{BackOff, Filesystem, Inventory, OutcomeKind, StoreId};
 use crate::policy::PolicyKind;
 use crate::services::database::warn_of_saving;
@@ -49,7 +49,8 @@ pub(crate) struct Beginning<'a> {
     /// Stores in which images are deleted directly.
     pub(crate) edited: Vec<StoreId>,
     pub(crate) plan: &'a Plan,
-    pub(crate) usage_before_percent: Option<f64>,
+    /// Space of the filesystems before the run.
+    pub(crate) before: &'a [Measured],
 }
 
 impl<'a> Recorder<'a> {
@@ -63,16 +64,16 @@ impl<'a> Recorder<'a> {
         let CommandRun { command, observer, .. } = *run;
         let plan = beginning.plan;
         let by_policy = command == Command::Gc;
-        let shown = plan.shown().filter(|_| command != Command::Sweep);
-        let mount = shown.and_then(|shown| plan.mounts.get(shown.filesystem.get()));
+        let usage = plan.filesystems.iter().map(|filesystem| {
+            UsageChange::new(plan, filesystem, beginning.before.get(filesystem.filesystem.get()), None)
+        });
         let start = Start {
             run_id: run.id.clone(),
             policy: beginning.policy.filter(|_| by_policy).map(|policy| policy.to_string()),
             via: Some(beginning.via.as_str().to_owned()),
             trigger_space: plan.trigger.space,
             trigger_age: plan.trigger.age,
-            mount: mount.map(|mount| mount.to_string_lossy().into_owned()),
-            usage_before_percent: beginning.usage_before_percent,
+            usage: usage.collect(),
             wanted_bytes: Some(plan.wanted_bytes()).filter(|_| by_policy),
             predicted_bytes: Some(plan.predicted_bytes()),
             ..Start::of(command, started(state, run.began))
@@ -120,10 +121,8 @@ impl<'a> Recorder<'a> {
             step: Phase::Prove.as_str().to_owned(),
             message: kept.detail.clone(),
         });
-        let usage =
-            outcome.plan.shown().and_then(|shown| outcome.after.get(shown.filesystem.get())?.as_ref().ok());
         let end = RunEnd {
-            usage_after_percent: usage.map(|space| two_decimals(space.used_percent())),
+            usage: outcome.usage_changes(),
             measured_bytes: Some(outcome.measured_bytes()),
             errors: errors.chain(kept).collect(),
             filesystems: fullness(&self.journal, inventory),
@@ -220,7 +219,7 @@ impl execute::RunObserver for Recorder<'_> {
         let predicted_bytes = step.predicted_bytes();
         tracing::info!(id = step.target.id, predicted_bytes, measured_bytes, "deleted");
         if let Some(position) = self.awaited.take() {
-            let measured = Measured {
+            let measured = journal::Measured {
                 bytes: *measured_bytes,
                 byproduct_bytes: *byproduct_bytes,
                 others_wrote,

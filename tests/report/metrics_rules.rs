@@ -11,6 +11,8 @@ use layersweep::app::metrics::{DatabaseState, MetricsData, Remembered};
 use layersweep::history::counters::{Counter, LastRun};
 use layersweep::history::figures::{BigImage, Figures, LeakFigures, PlaceFigures, StoreFigures};
 use layersweep::history::runs::{self, OutcomeKind};
+use layersweep::model::deletion::outcome::UsageChange;
+use layersweep::model::space::Started;
 use layersweep::model::{Filesystem, StoreId, StoreKind};
 use layersweep::policy::FreeFloor;
 use layersweep::policy::Targets;
@@ -67,9 +69,13 @@ fn everything() -> MetricsData {
                 command: runs::Command::Gc,
                 time,
                 outcome: Some(OutcomeKind::Reached),
-                mount: Some("/".into()),
-                usage_before_percent: Some(75.123),
-                usage_after_percent: Some(70.0),
+                usage: vec![UsageChange {
+                    mount: "/".into(),
+                    started: Started { used: true, ..Started::default() },
+                    usage_before_percent: Some(75.123),
+                    usage_after_percent: Some(70.0),
+                    measured_bytes: Some(8),
+                }],
                 seconds: Some(1.5),
                 by_space: true,
                 by_age: false,

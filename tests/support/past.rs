@@ -7,6 +7,8 @@ use layersweep::history::runs::{
     self, Certainty, Command, DeletionRow, OutcomeKind, Reason, RunEnd, RunError, Start, TargetKind,
 };
 use layersweep::history::usage;
+use layersweep::model::deletion::outcome::UsageChange;
+use layersweep::model::space::Started;
 use layersweep::model::{Filesystem, StoreId, StoreKind};
 
 use super::scan_records;
@@ -41,8 +43,7 @@ pub fn ten_days(state_dir: &Path, now: Timestamp) {
                         policy: Some("exact".into()),
                         via: Some("cri".into()),
                         trigger_space: true,
-                        mount: Some("/var".into()),
-                        usage_before_percent: Some(percent(used)),
+                        usage: vec![change(percent(used), None)],
                         wanted_bytes: Some(used - 70 * GIB),
                         predicted_bytes: Some(6 * GIB),
                         ..Start::of(Command::Gc, time + SignedDuration::from_secs(30))
@@ -61,7 +62,7 @@ pub fn ten_days(state_dir: &Path, now: Timestamp) {
                         )?;
                     }
                     let end = RunEnd {
-                        usage_after_percent: Some(percent(used)),
+                        usage: vec![change(percent(before), Some(percent(used)))],
                         measured_bytes: i64::try_from(before - used).ok(),
                         ..ended(time + SignedDuration::from_secs(42), OutcomeKind::Reached)
                     };
@@ -100,6 +101,16 @@ pub fn ten_days(state_dir: &Path, now: Timestamp) {
 
 fn ended(time: Timestamp, outcome: OutcomeKind) -> RunEnd {
     RunEnd::of(time, outcome)
+}
+
+fn change(before: f64, after: Option<f64>) -> UsageChange {
+    UsageChange {
+        mount: "/var".into(),
+        started: Started { used: true, ..Started::default() },
+        usage_before_percent: Some(before),
+        usage_after_percent: after,
+        measured_bytes: None,
+    }
 }
 
 fn percent(used: u64) -> f64 {

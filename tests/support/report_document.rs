@@ -212,8 +212,10 @@ fn run() -> Value {
     json!({
         "run_id": "run-1", "command": "gc", "runs": 1, "started_at": "2026-11-20T06:00:00Z",
         "ended_at": "2026-11-20T06:00:05Z", "outcome": "reached", "dry_run": false, "policy": "exact",
-        "via": "cri", "trigger": { "space": true, "age": false }, "filesystem": "/",
-        "usage_before_percent": 84.0, "usage_after_percent": 70.0, "wanted_bytes": 18 * MIB,
+        "via": "cri", "trigger": { "space": true, "age": false },
+        "filesystems": [{ "mount": "/", "started": ["used"], "usage_before_percent": 84.0, "usage_after_percent": 70.0,
+                          "measured_bytes": 18 * MIB }],
+        "wanted_bytes": 18 * MIB,
         "predicted_bytes": 20 * MIB, "measured_bytes": 18 * MIB, "byproduct_bytes": 0, "believed_bytes": null,
         "deleted": [deletion(1, None), deletion(2, None), deletion(3, Some("in use"))], "errors": [],
         "events": [], "killed": false, "unsaved": false,

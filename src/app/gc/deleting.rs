@@ -12,7 +12,6 @@ use crate::execute::way::Way;
 use crate::execute::{self, Gauges, PreconditionError, Run, images};
 use crate::model::OutcomeKind;
 use crate::model::deletion::plan::{Phase, Plan};
-use crate::model::text::display::two_decimals;
 use crate::policy::space::Targets;
 use crate::services::by_hand;
 use crate::services::crio::{self, StartAdvice};
@@ -43,7 +42,7 @@ impl Gc<'_> {
             via: self.via,
             edited: planned.stores_by(&Way::Direct),
             plan: &planned.plan,
-            usage_before_percent: usage_before(planned),
+            before: &planned.before,
         };
         let mut recorder = Recorder::begin(&self.command_run, &scanned.state, Some(&context), &beginning);
         let logs = containers.as_ref().map(|(containers, _)| containers.pod_logs());
@@ -151,13 +150,6 @@ impl Gc<'_> {
             editors.make_reserve_files();
         }
     }
-}
-
-/// Used percent of the filesystem in the summary, before the run.
-fn usage_before(result: &GcResult) -> Option<f64> {
-    let filesystem = result.plan.shown()?.filesystem;
-    let space = result.before.get(filesystem.get())?.as_ref().ok()?;
-    Some(two_decimals(space.used_percent()))
 }
 
 /// Adds a hint to each problem of a runtime that stopped answering.

@@ -6,6 +6,7 @@ use rusqlite::Transaction;
 use super::*;
 use crate::history::db::Records;
 use crate::history::db::tests::kept;
+use crate::history::runs::tests::change;
 use crate::history::runs::{self, Certainty, DeletionRow, Reason, RunEnd, Start, TargetKind};
 use crate::history::{files, known, schema};
 
@@ -196,15 +197,15 @@ fn last_run_has_wall_clock_times() {
     put(&mut connection, |tx| {
         runs::record(tx, &Start::of(Command::Gc, at(7000)), &RunEnd::of(at(7100), OutcomeKind::NotNeeded))
     });
-    let start = Start { mount: Some("/var".into()), ..Start::of(Command::Gc, at(7200)) };
+    let start = Start { usage: vec![change(None)], ..Start::of(Command::Gc, at(7200)) };
     let run = put(&mut connection, |tx| runs::begin(tx, &start));
     let last = last_runs(&connection).unwrap().remove(0);
     assert_eq!((last.time, last.outcome), (at(3600), None));
     assert_eq!(last.seconds, None);
-    let end = RunEnd { usage_after_percent: Some(70.5), ..RunEnd::of(at(7260), OutcomeKind::NotReached) };
+    let end = RunEnd { usage: vec![change(Some(70.5))], ..RunEnd::of(at(7260), OutcomeKind::NotReached) };
     put(&mut connection, |tx| runs::end(tx, run, &end));
     let last = last_runs(&connection).unwrap().remove(0);
     assert_eq!(last.time, at(3600) + SignedDuration::from_secs(60));
-    assert_eq!((last.outcome, last.usage_after_percent), (Some(OutcomeKind::NotReached), Some(70.5)));
-    assert_eq!((last.mount.as_deref(), last.seconds, last.deletions), (Some("/var"), Some(60.0), 0));
+    assert_eq!((last.outcome, last.usage), (Some(OutcomeKind::NotReached), vec![change(Some(70.5))]));
+    assert_eq!((last.seconds, last.deletions), (Some(60.0), 0));
 }

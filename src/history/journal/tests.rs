@@ -7,6 +7,7 @@ use super::*;
 use crate::history::back_offs;
 use crate::history::db::tests::kept;
 use crate::history::run_record::put;
+use crate::history::runs::tests::change;
 use crate::history::runs::{self, Command, OutcomeKind, Reason, RunError, TargetKind};
 use crate::history::save::apply_waiting;
 use crate::history::{Access, schema};
@@ -53,7 +54,7 @@ fn end() -> RunEnd {
     let error =
         RunError { id: "x".into(), step: "remove".into(), message: "no".into(), ..RunError::default() };
     RunEnd {
-        usage_after_percent: Some(69.5),
+        usage: vec![change(Some(69.5))],
         measured_bytes: Some(-5),
         errors: vec![error],
         filesystems: vec![Filesystem {

@@ -31,7 +31,6 @@ pub struct RunRow {
     /// End of the run; of merged runs, the last. `None` if it is in progress or was killed.
     pub ended: Option<Timestamp>,
     pub outcome: Option<OutcomeKind>,
-    pub usage_after_percent: Option<f64>,
     /// Freed bytes; negative if other processes wrote more. Of a run that did not end, the sum of its deletions up to
     /// now.
     pub measured_bytes: Option<i64>,
@@ -175,14 +174,12 @@ fn run(row: &Row<'_>) -> rusqlite::Result<RunRow> {
             via: row.get("via")?,
             trigger_space: row.get("trigger_space")?,
             trigger_age: row.get("trigger_age")?,
-            mount: row.get("mount")?,
-            usage_before_percent: row.get("usage_before_percent")?,
+            usage: from_json(row, "filesystems")?,
             wanted_bytes: maybe_unsigned(row, "wanted_bytes")?,
             predicted_bytes: maybe_unsigned(row, "predicted_bytes")?,
         },
         ended: maybe_time(row, "ended")?,
         outcome: row.get("outcome")?,
-        usage_after_percent: row.get("usage_after_percent")?,
         measured_bytes: row.get("measured")?,
         byproduct_bytes: unsigned(row, "byproduct_bytes")?,
         errors: from_json(row, "errors")?,

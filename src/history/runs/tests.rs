@@ -6,6 +6,8 @@ use super::*;
 use crate::history::DATABASE;
 use crate::history::db::tests::kept;
 use crate::history::usage::{self, Span};
+use crate::model::deletion::outcome::UsageChange;
+use crate::model::space::Started;
 use crate::model::{Filesystem, StoreId, StoreKind};
 
 fn at(text: &str) -> Timestamp {
@@ -112,6 +114,16 @@ fn freed_bytes_are_returned_with_their_store() {
     assert_eq!(super::freed(&tx, at("2026-11-21T13:00:01Z")).unwrap(), []);
 }
 
+pub fn change(usage_after_percent: Option<f64>) -> UsageChange {
+    UsageChange {
+        mount: "/var".into(),
+        started: Started { used: true, inodes: true, ..Started::default() },
+        usage_before_percent: Some(80.5),
+        usage_after_percent,
+        measured_bytes: usage_after_percent.map(|_| -7),
+    }
+}
+
 #[test]
 fn recorded_run_is_read_unchanged() {
     let mut connection = database();
@@ -122,8 +134,7 @@ fn recorded_run_is_read_unchanged() {
         policy: Some("exact".into()),
         via: Some("cri".into()),
         trigger_space: true,
-        mount: Some("/var".into()),
-        usage_before_percent: Some(80.5),
+        usage: vec![change(None)],
         wanted_bytes: Some(5000),
         predicted_bytes: Some(6000),
         ..Start::of(Command::Gc, began)
@@ -155,7 +166,7 @@ fn recorded_run_is_read_unchanged() {
     let error =
         RunError { id: "x".into(), step: "remove".into(), message: "busy".into(), ..RunError::default() };
     let end_of_it = RunEnd {
-        usage_after_percent: Some(69.9),
+        usage: vec![change(Some(69.9))],
         measured_bytes: Some(-7),
         errors: vec![error.clone()],
         ..ended(over, OutcomeKind::Failed)
@@ -165,10 +176,9 @@ fn recorded_run_is_read_unchanged() {
     let (found, more) = list(&tx, &Query::default()).unwrap();
     assert!(!more);
     let expected = RunRow {
-        start,
+        start: Start { usage: vec![change(Some(69.9))], ..start.clone() },
         ended: Some(over),
         outcome: Some(OutcomeKind::Failed),
-        usage_after_percent: Some(69.9),
         measured_bytes: Some(-7),
         byproduct_bytes: 30,
         errors: vec![error],
@@ -178,7 +188,9 @@ fn recorded_run_is_read_unchanged() {
         quiet: false,
         deletions: vec![measured, failed],
     };
-    assert_eq!(found, [expected]);
+    assert_eq!(found, [expected.clone()]);
+    begin(&tx, &start).unwrap();
+    assert_eq!(list(&tx, &Query::default()).unwrap().0, [expected], "a state from before its end");
 
     let leaks = list(&tx, &Query { kind: Some(TargetKind::Leak), ..Query::default() }).unwrap().0;
     assert_eq!(leaks[0].deletions.len(), 1);

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::history::values::by_name;
+use crate::model::deletion::outcome::UsageChange;
 use crate::model::deletion::plan::{LayerIdentity, Reason, TargetKind};
 use crate::model::rules::Rule;
 use crate::model::text::names::names;
@@ -64,9 +65,8 @@ pub struct Start {
     pub trigger_space: bool,
     /// The run was triggered by the age of an object.
     pub trigger_age: bool,
-    /// Mount point of the filesystem to which the percentages apply.
-    pub mount: Option<String>,
-    pub usage_before_percent: Option<f64>,
+    /// The filesystems of the run, as they were before it; in a record that is read, also as they were at its end.
+    pub usage: Vec<UsageChange>,
     /// Number of bytes to free.
     pub wanted_bytes: Option<u64>,
     /// Number of bytes that the plan predicted to free.
@@ -84,8 +84,7 @@ impl Start {
             via: None,
             trigger_space: false,
             trigger_age: false,
-            mount: None,
-            usage_before_percent: None,
+            usage: Vec::new(),
             wanted_bytes: None,
             predicted_bytes: None,
         }
@@ -97,7 +96,8 @@ impl Start {
 pub struct RunEnd {
     pub ended: Timestamp,
     pub outcome: OutcomeKind,
-    pub usage_after_percent: Option<f64>,
+    /// The filesystems of the run, before and after; empty if these are unknown.
+    pub usage: Vec<UsageChange>,
     /// Measured freed bytes; negative if other processes wrote more.
     pub measured_bytes: Option<i64>,
     pub errors: Vec<RunError>,
@@ -112,7 +112,7 @@ impl RunEnd {
         Self {
             ended,
             outcome,
-            usage_after_percent: None,
+            usage: Vec::new(),
             measured_bytes: None,
             errors: Vec::new(),
             filesystems: Vec::new(),

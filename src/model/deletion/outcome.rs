@@ -4,9 +4,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use crate::model::deletion::outcome_kind::OutcomeKind;
-use crate::model::deletion::plan::{Failure, Plan, Problem, Step, Target};
+use crate::model::deletion::plan::{Failure, FilesystemPlan, Plan, Problem, Step, Target};
 use crate::model::ids::FilesystemIx;
-use crate::model::space::Measured;
+use crate::model::space::{Measured, Started};
+use crate::model::text::display::two_decimals;
 
 /// Largest difference between prediction and measurement that is always insignificant. The journal and trees of a
 /// filesystem change by this much even if nothing is deleted.
@@ -117,12 +118,72 @@ impl Outcome {
         self.plan.outcome
     }
 
+    /// Returns the change of each filesystem of the plan.
+    #[must_use]
+    pub fn usage_changes(&self) -> Vec<UsageChange> {
+        let changes = self.plan.filesystems.iter().map(|plan| {
+            let position = plan.filesystem.get();
+            let (before, after) = (self.before.get(position), self.after.get(position));
+            let measured = self.deletions.iter().filter_map(|deletion| deletion.measured_on(plan.filesystem));
+            let measured_bytes = Some(measured.fold(0, i64::saturating_add));
+            UsageChange { measured_bytes, ..UsageChange::new(&self.plan, plan, before, after) }
+        });
+        changes.collect()
+    }
+
     /// Returns the bytes freed, including those of objects that were removed only in part.
     #[must_use]
     pub fn measured_bytes(&self) -> i64 {
         let whole = self.deletions.iter().filter_map(|deletion| deletion.measured_bytes);
         let parts = self.plan.problems.iter().filter_map(|problem: &Problem| problem.measured_bytes);
         whole.chain(parts).fold(0, i64::saturating_add)
+    }
+}
+
+/// Filesystem of a run, before and after.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "UsageChangeDoc"))]
+pub struct UsageChange {
+    /// Mount point.
+    pub mount: String,
+    /// Targets that were missed at the start: `used`, `free`, `inodes`.
+    #[cfg_attr(test, schemars(with = "Vec<String>"))]
+    pub started: Started,
+    /// Percentage used before the first deletion; null if the filesystem's numbers are invalid.
+    pub usage_before_percent: Option<f64>,
+    /// Percentage used after the last deletion; for a dry run, predicted; null for a run that did not end.
+    pub usage_after_percent: Option<f64>,
+    /// Bytes freed here by the deletions, as far as measured; null for a dry run, and for a run that did not end.
+    pub measured_bytes: Option<i64>,
+}
+
+impl UsageChange {
+    #[must_use]
+    pub fn new(
+        plan: &Plan,
+        filesystem: &FilesystemPlan,
+        before: Option<&Measured>,
+        after: Option<&Measured>,
+    ) -> Self {
+        let percent =
+            |measured: Option<&Measured>| Some(two_decimals(measured?.as_ref().ok()?.used_percent()));
+        let mount = plan.mounts.get(filesystem.filesystem.get());
+        Self {
+            mount: mount.map_or_else(String::new, |mount| mount.to_string_lossy().into_owned()),
+            started: filesystem.started,
+            usage_before_percent: percent(before),
+            usage_after_percent: percent(after),
+            measured_bytes: None,
+        }
+    }
+
+    /// Returns the filesystems that a run was short of or freed something on; if there are none, the first.
+    #[must_use]
+    pub fn notable(all: &[Self]) -> Vec<&Self> {
+        let is_notable =
+            |change: &&Self| change.started.any() || change.measured_bytes.is_some_and(|bytes| bytes != 0);
+        let notable: Vec<_> = all.iter().filter(is_notable).collect();
+        if notable.is_empty() { all.first().into_iter().collect() } else { notable }
     }
 }
 

@@ -12,12 +12,12 @@ use crate::app::gc::{GcResult, StoreWay};
 use crate::config::Via;
 use crate::execute::way::Way;
 use crate::history::runs::{Command, Event};
-use crate::model::deletion::outcome::{Outcome, OutcomeKind};
+use crate::model::deletion::outcome::{Outcome, OutcomeKind, UsageChange};
 use crate::model::deletion::plan::{
     ExpectedPulls, FilesystemPlan, Kept, PassEnd, Problem, Step, Target, TargetKind, Trigger, apply,
 };
 use crate::model::rules::Rule;
-use crate::model::space::{Measured, Started};
+use crate::model::space::Measured;
 use crate::model::text::display::two_decimals;
 use crate::model::{Finding, ImageId};
 use crate::policy::PolicyKind;
@@ -125,12 +125,9 @@ pub struct GcStoreDoc {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GcFilesystemDoc {
-    /// Mount point.
-    pub mount: String,
-    /// Percentage used before the first deletion; null if the filesystem's numbers are invalid.
-    pub usage_before_percent: Option<f64>,
-    /// Percentage used after the last deletion; for a dry run, predicted.
-    pub usage_after_percent: Option<f64>,
+    /// The filesystem before and after the run, as in the document of `history`.
+    #[serde(flatten)]
+    pub usage: UsageChange,
     /// Available bytes before the first deletion.
     pub available_before_bytes: Option<u64>,
     /// Available bytes after the last deletion; for a dry run, predicted.
@@ -157,11 +154,6 @@ pub struct GcFilesystemDoc {
     pub missing_inodes: u64,
     /// Bytes that the deletions were predicted to free here.
     pub predicted_bytes: u64,
-    /// Bytes freed here by the deletions, as far as measured; null for a dry run.
-    pub measured_bytes: Option<i64>,
-    /// Targets that were missed at the start: `used`, `free`, `inodes`.
-    #[cfg_attr(test, schemars(with = "Vec<String>"))]
-    pub started: Started,
     /// Expected cost of the deletions for space; null without such deletions and with the order `idle`.
     pub pulls: Option<ExpectedPulls>,
     /// `not_needed`, `reached`, `not_reached` or `failed`.
@@ -294,8 +286,8 @@ pub fn gc(result: &GcResult) -> GcDoc {
         stores: result.stores.iter().map(|store| gc_store(&plan.mounts, store)).collect(),
         resumed: result.resumed,
         trigger: plan.trigger,
-        usage_before_percent: shown.as_ref().and_then(|filesystem| filesystem.usage_before_percent),
-        usage_after_percent: shown.as_ref().and_then(|filesystem| filesystem.usage_after_percent),
+        usage_before_percent: shown.as_ref().and_then(|filesystem| filesystem.usage.usage_before_percent),
+        usage_after_percent: shown.as_ref().and_then(|filesystem| filesystem.usage.usage_after_percent),
         high_percent: result.targets.used.map(|thresholds| thresholds.high),
         low_percent: result.targets.used.map(|thresholds| thresholds.low),
         min_free_bytes: result.targets.free.map(|floor| floor.start_below),
@@ -402,9 +394,10 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
     let after = plan.after.as_ref().and_then(|space| space.as_ref().ok());
     let missing = result.targets.missing(plan);
     GcFilesystemDoc {
-        mount: mount(&result.plan.mounts, plan.filesystem),
-        usage_before_percent: percent(measured_before),
-        usage_after_percent: percent(plan.after.as_ref()),
+        usage: UsageChange {
+            measured_bytes: result.outcome.as_ref().map(|_| 0),
+            ..UsageChange::new(&result.plan, plan, measured_before, plan.after.as_ref())
+        },
         available_before_bytes: before.map(|space| space.available_bytes),
         available_after_bytes: after.map(|space| space.available_bytes),
         wanted_bytes: plan.wanted.bytes,
@@ -417,8 +410,6 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
         missing_bytes: missing.bytes,
         missing_inodes: missing.inodes,
         predicted_bytes: 0,
-        measured_bytes: result.outcome.as_ref().map(|_| 0),
-        started: plan.started,
         pulls: plan.pulls,
         outcome: match plan.end {
             PassEnd::NotNeeded => OutcomeKind::NotNeeded,
@@ -433,12 +424,13 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
 fn with_sums(filesystem: GcFilesystemDoc, deleted: &[DeletionDoc]) -> GcFilesystemDoc {
     let freed = deleted.iter().flat_map(|deletion| &deletion.freed);
     let (mut predicted_bytes, mut measured_bytes) = (0_u64, 0_i64);
-    for freed in freed.filter(|freed| freed.filesystem == filesystem.mount) {
+    for freed in freed.filter(|freed| freed.filesystem == filesystem.usage.mount) {
         predicted_bytes = predicted_bytes.saturating_add(freed.predicted_bytes);
         measured_bytes = measured_bytes.saturating_add(freed.measured_bytes.unwrap_or(0));
     }
-    let measured_bytes = filesystem.measured_bytes.map(|_| measured_bytes);
-    GcFilesystemDoc { predicted_bytes, measured_bytes, ..filesystem }
+    let measured_bytes = filesystem.usage.measured_bytes.map(|_| measured_bytes);
+    let usage = UsageChange { measured_bytes, ..filesystem.usage };
+    GcFilesystemDoc { usage, predicted_bytes, ..filesystem }
 }
 
 /// Builds a planned deletion and applies it to `spaces`, which contains the effect of the steps before it.

@@ -11,6 +11,7 @@ use crate::app::history::{HistoryOrigin, KeptScans, PastImages, PastRuns, PastUs
 use crate::history::kept_scans::KeptScan;
 use crate::history::runs::{Command, Event, OutcomeKind, Quiet, RunError, RunRow};
 use crate::history::usage::{KnownFilesystem, Point, Range, Series};
+use crate::model::deletion::outcome::UsageChange;
 use crate::model::deletion::plan::Trigger;
 use crate::model::text::display::two_decimals;
 
@@ -62,12 +63,8 @@ pub struct RunDoc {
     pub via: Option<String>,
     /// Thresholds and limits that caused deletions.
     pub trigger: Trigger,
-    /// Mount point of the filesystem that the percentages are about.
-    pub filesystem: Option<String>,
-    /// Percentage used before the run.
-    pub usage_before_percent: Option<f64>,
-    /// Percentage used after the run.
-    pub usage_after_percent: Option<f64>,
+    /// Filesystems of the run, before and after.
+    pub filesystems: Vec<UsageChange>,
     /// Bytes missing to reach the targets.
     pub wanted_bytes: Option<u64>,
     /// Bytes that the deletions were predicted to free.
@@ -210,9 +207,7 @@ fn run(row: RunRow, unsaved: &HashSet<String>) -> RunDoc {
         policy: start.policy,
         via: start.via,
         trigger: Trigger { space: start.trigger_space, age: start.trigger_age },
-        filesystem: start.mount,
-        usage_before_percent: start.usage_before_percent.map(two_decimals),
-        usage_after_percent: row.usage_after_percent.map(two_decimals),
+        filesystems: start.usage,
         wanted_bytes: start.wanted_bytes,
         predicted_bytes: start.predicted_bytes,
         measured_bytes: row.measured_bytes,
@@ -243,6 +238,22 @@ fn outcome_text(row: &RunRow) -> String {
             if rules.is_empty() { refused.into() } else { format!("{refused}: {}", rules.join(", ")) }
         }
         (_, outcome) => outcome.as_str().replace('_', " "),
+    }
+}
+
+impl RunDoc {
+    /// Returns true if the run is one of a filesystem's: it was short of space, or the run freed something there.
+    pub fn is_on(&self, mount: &str) -> bool {
+        let notable = UsageChange::notable(&self.filesystems);
+        notable.is_empty() || notable.iter().any(|change| change.mount == mount)
+    }
+
+    /// Returns the bytes that the run freed on a filesystem, as far as they are known.
+    pub fn measured_on(&self, mount: &str) -> Option<i64> {
+        match self.filesystems.as_slice() {
+            [] | [_] => self.measured_bytes,
+            several => several.iter().find(|change| change.mount == mount)?.measured_bytes,
+        }
     }
 }
 

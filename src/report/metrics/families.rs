@@ -160,11 +160,11 @@ families! {
     );
     USAGE_BEFORE = gauge(
         "layersweep_gc_last_run_usage_before_ratio", &["command", "mountpoint"],
-        "Usage of the filesystem before the last run."
+        "Usage of each filesystem with a store before the last run."
     );
     USAGE_AFTER = gauge(
         "layersweep_gc_last_run_usage_after_ratio", &["command", "mountpoint"],
-        "Usage of the filesystem after the last run."
+        "Usage of each filesystem with a store after the last run."
     );
     LAST_DURATION = gauge(
         "layersweep_gc_last_run_duration_seconds", &["command"],

@@ -266,12 +266,14 @@ fn add_last_run(page: &mut Exposition, run: &LastRun) {
     for other in known.map(|outcome| outcome.as_str()).chain([UNFINISHED]) {
         page.add(family::LAST_OUTCOME, &[command, other], 0);
     }
-    let mount = run.mount.as_deref().unwrap_or_default();
-    for (family, percent) in
-        [(family::USAGE_BEFORE, run.usage_before_percent), (family::USAGE_AFTER, run.usage_after_percent)]
-    {
-        if let Some(percent) = percent {
-            page.add(family, &[command, mount], (percent * 100.0).round() / 10_000.0);
+    for change in &run.usage {
+        for (family, percent) in [
+            (family::USAGE_BEFORE, change.usage_before_percent),
+            (family::USAGE_AFTER, change.usage_after_percent),
+        ] {
+            if let Some(percent) = percent {
+                page.add(family, &[command, &change.mount], (percent * 100.0).round() / 10_000.0);
+            }
         }
     }
     if let Some(seconds) = run.seconds {

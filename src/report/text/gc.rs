@@ -56,14 +56,14 @@ fn filesystems(document: &GcDoc, screen: &Screen) -> String {
             out.push('\n');
         }
         // The comparison contains the line about its filesystem.
-        if document.comparison.iter().all(|comparison| comparison.mount != filesystem.mount) {
+        if document.comparison.iter().all(|comparison| comparison.mount != filesystem.usage.mount) {
             out.push_str(&situation::situation(document, filesystem));
         }
         if several {
             let here: Vec<_> = document
                 .deleted
                 .iter()
-                .filter_map(|deleted| deletions::freed_on(deleted, &filesystem.mount))
+                .filter_map(|deleted| deletions::freed_on(deleted, &filesystem.usage.mount))
                 .collect();
             has_block |= !here.is_empty();
             out.push_str(&deletions::deletions(document, &here.iter().collect::<Vec<_>>(), screen));
@@ -77,7 +77,7 @@ fn filesystems(document: &GcDoc, screen: &Screen) -> String {
                 || document
                     .filesystems
                     .iter()
-                    .all(|filesystem| deletions::freed_on(deleted, &filesystem.mount).is_none())
+                    .all(|filesystem| deletions::freed_on(deleted, &filesystem.usage.mount).is_none())
         })
         .collect();
     out + &deletions::deletions(document, &rest, screen)

@@ -10,6 +10,7 @@ use super::table::{Table, bold};
 use crate::history::runs::{Command, DeletionOutcome, Quiet};
 use crate::history::usage::{Point, Span};
 use crate::model::OutcomeKind;
+use crate::model::deletion::outcome::UsageChange;
 use crate::model::rules::Rule;
 use crate::model::text::display::count;
 use crate::report::json::{
@@ -134,18 +135,12 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
         (false, true) => Some("by age".to_owned()),
         (false, false) => None,
     });
-    let arrow = if screen.unicode { "→" } else { "->" };
-    facts.extend(
-        match (run.usage_before_percent, run.usage_after_percent) {
-            (Some(before), Some(after)) => Some(format!("{before:.1}% {arrow} {after:.1}% used")),
-            (Some(only), None) | (None, Some(only)) => Some(format!("{only:.1}% used")),
-            (None, None) => None,
-        }
-        .map(|percents| match &run.filesystem {
-            Some(mount) => format!("{} {percents}", safe(mount)),
-            None => percents,
-        }),
-    );
+    let notable = UsageChange::notable(&run.filesystems).into_iter();
+    let mut used: Vec<_> = notable.filter_map(|change| percents(change, screen)).collect();
+    if let Some(last) = used.last_mut() {
+        last.push_str(" used");
+    }
+    facts.extend(used);
     let sums: Vec<_> = [
         ("wanted", run.wanted_bytes.map(bytes)),
         ("predicted", run.predicted_bytes.map(bytes)),
@@ -192,6 +187,17 @@ fn run_lines(run: &RunDoc, screen: &Screen) -> String {
         out.push_str(&fact_line(run.started_at, &fact, run, screen));
     }
     out
+}
+
+/// Formats a filesystem before and after a run: `/var 80.5% → 79.0%`.
+fn percents(change: &UsageChange, screen: &Screen) -> Option<String> {
+    let arrow = if screen.unicode { "→" } else { "->" };
+    let percents = match (change.usage_before_percent, change.usage_after_percent) {
+        (Some(before), Some(after)) => format!("{before:.1}% {arrow} {after:.1}%"),
+        (Some(only), None) | (None, Some(only)) => format!("{only:.1}%"),
+        (None, None) => return None,
+    };
+    Some(format!("{} {percents}", safe(&change.mount)))
 }
 
 /// Adds a comma to all parts but the last, which gets a semicolon.
@@ -330,14 +336,15 @@ fn chart(series: &SeriesDoc, document: &HistoryUsageDoc, screen: &Screen) -> Str
     let runs: Vec<_> = document
         .runs
         .iter()
-        .filter(|run| run.filesystem.as_ref().is_none_or(|mount| *mount == series.filesystem.mount))
+        .filter(|run| run.is_on(&series.filesystem.mount))
         .filter(|run| (from..=to).contains(&run.started_at))
         .collect();
     let marks: Vec<_> = runs.iter().map(|run| run.started_at).collect();
     let mut out = Chart { from, to, samples: &samples, marks: &marks }.draw(screen);
     out.push_str(&summary(&series.points, screen));
     if !runs.is_empty() {
-        let freed = runs.iter().filter_map(|run| run.measured_bytes).fold(0_i64, i64::saturating_add);
+        let freed = runs.iter().filter_map(|run| run.measured_on(&series.filesystem.mount));
+        let freed = freed.fold(0_i64, i64::saturating_add);
         let mark = if screen.unicode { "▴" } else { "^" };
         let runs = count(runs.len(), "run", "runs");
         out.push_str(&format!("{mark} {runs} that deleted something, {} measured\n", signed_bytes(freed)));

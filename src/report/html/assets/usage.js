@@ -13,9 +13,21 @@ function usage() {
   const series = (REPORT.usage || []).filter(one => one.points.length);
   if (!series.length) node.append(empty(REPORT.history_complete === false ? 'There are records of this node, but they could not be read: see How it was measured.'
     : 'No records: nothing was scanned on this node before.'));
-  for (const one of series) node.append(oneSeries(one, runs.filter(run => run.filesystem === null || run.filesystem === one.mount), numbers));
+  for (const one of series) node.append(oneSeries(one, runs.filter(run => !run.filesystems.length || notable(run).some(part => part.mount === one.mount)), numbers));
   node.append(runsPart(numbers));
   return node;
+}
+
+// The filesystems that a run was short of or freed something on; if there are none, the first.
+function notable(run) {
+  const some = run.filesystems.filter(one => one.started.length || one.measured_bytes);
+  return some.length ? some : run.filesystems.slice(0, 1);
+}
+
+function usedText(run) {
+  const parts = notable(run).filter(one => one.usage_before_percent !== null);
+  const text = one => percent(one.usage_before_percent) + (one.usage_after_percent === null ? '' : ' → ' + percent(one.usage_after_percent));
+  return parts.length ? parts.map(one => (run.filesystems.length > 1 ? safe(one.mount) + ' ' : '') + text(one)).join(', ') : '–';
 }
 
 // A dead node's records name its filesystems as the node itself did, without the place where they are mounted now.
@@ -171,7 +183,7 @@ function runsPart(numbers) {
     { label: 'Started', get: run => Date.parse(run.started_at) || 0, cell: run => when(run.started_at), kind: 'nowrap' },
     { label: 'Command', get: run => run.command, cell: run => safe(run.command) },
     { label: 'Outcome', get: run => run.outcome_text, cell: run => run.outcome_text, kind: 'nowrap' },
-    { label: 'Used', get: run => run.usage_before_percent || 0, cell: run => run.usage_before_percent === null ? '–' : percent(run.usage_before_percent) + (run.usage_after_percent === null ? '' : ' → ' + percent(run.usage_after_percent)), kind: 'nowrap' },
+    { label: 'Used', get: run => Math.max(0, ...notable(run).map(one => one.usage_before_percent || 0)), cell: usedText, kind: 'nowrap' },
     { label: 'Deleted', get: run => run.deleted.filter(one => !one.error).length, kind: 'num' },
     { label: 'Predicted', get: run => run.predicted_bytes, bytes: true },
     { label: 'Measured', get: run => run.measured_bytes, bytes: true },

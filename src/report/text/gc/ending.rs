@@ -76,7 +76,7 @@ pub(super) fn expected_pulls(document: &GcDoc) -> String {
     let priced = document.filesystems.iter().filter(|_| document.dry_run && !document.deleted.is_empty());
     let lines = priced.filter_map(|filesystem| {
         let pulls = filesystem.pulls?;
-        let on = if several { format!(" for {}", safe(&filesystem.mount)) } else { String::new() };
+        let on = if several { format!(" for {}", safe(&filesystem.usage.mount)) } else { String::new() };
         let at_least = pulls.at_least_bytes.map_or_else(
             || "; the images that can be pulled again do not free enough".to_owned(),
             |at_least| format!("; no choice costs less than {}", bytes(at_least)),
@@ -105,22 +105,23 @@ fn freed(document: &GcDoc) -> String {
 
 /// Formats the usage after the run: of each filesystem that was short of space, if there are several.
 fn used_after(document: &GcDoc) -> String {
-    let short = document.filesystems.iter().filter(|filesystem| filesystem.started.any());
-    let used = short
-        .map(|filesystem| format!("{} {}", safe(&filesystem.mount), percent(filesystem.usage_after_percent)));
+    let short = document.filesystems.iter().filter(|filesystem| filesystem.usage.started.any());
+    let used = short.map(|filesystem| {
+        format!("{} {}", safe(&filesystem.usage.mount), percent(filesystem.usage.usage_after_percent))
+    });
     let used: Vec<_> = used.collect();
     if used.len() > 1 { listed(&used) } else { percent(document.usage_after_percent) }
 }
 
 /// Formats the filesystems above their low thresholds, if others have reached theirs.
 fn missed_on(document: &GcDoc) -> String {
-    let short = document.filesystems.iter().filter(|filesystem| filesystem.started.any());
+    let short = document.filesystems.iter().filter(|filesystem| filesystem.usage.started.any());
     let (missed, reached): (Vec<_>, Vec<_>) =
         short.partition(|filesystem| filesystem.outcome == OutcomeKind::NotReached);
     if missed.is_empty() || reached.is_empty() || document.outcome != OutcomeKind::NotReached {
         return String::new();
     }
-    let mounts: Vec<_> = missed.iter().map(|filesystem| safe(&filesystem.mount)).collect();
+    let mounts: Vec<_> = missed.iter().map(|filesystem| safe(&filesystem.usage.mount)).collect();
     format!(" on {}", listed(&mounts))
 }
 
@@ -154,7 +155,7 @@ fn is_reached_for_bytes(document: &GcDoc) -> bool {
     let mut filesystems = document.filesystems.iter();
     let missed = || document.filesystems.iter().filter(|filesystem| filesystem.missing_inodes > 0);
     filesystems.all(|filesystem| filesystem.missing_bytes == 0)
-        && missed().any(|filesystem| filesystem.started.used || filesystem.started.free)
+        && missed().any(|filesystem| filesystem.usage.started.used || filesystem.usage.started.free)
 }
 
 /// Returns true if inodes are missing after the run, and no bytes.
@@ -184,11 +185,11 @@ fn still_short(document: &GcDoc) -> String {
             let free = filesystem.inodes_free_after.zip(filesystem.inodes);
             let is_full = free.is_some_and(|(free, all)| free < all / 100);
             let words = if is_full { "STILL FULL" } else { "STILL SHORT OF INODES" };
-            let on = if several { format!(" on {}", safe(&filesystem.mount)) } else { String::new() };
+            let on = if several { format!(" on {}", safe(&filesystem.usage.mount)) } else { String::new() };
             let in_images = document
                 .inode_use
                 .iter()
-                .find(|inode_use| inode_use.mount == filesystem.mount)
+                .find(|inode_use| inode_use.mount == filesystem.usage.mount)
                 .map_or_else(String::new, |inode_use| {
                     format!("; images hold {}", thousands(inode_use.in_images))
                 });

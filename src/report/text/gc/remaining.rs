@@ -66,7 +66,7 @@ fn remaining(document: &GcDoc, screen: &Screen) -> String {
     let is_helpless = missed.peek().is_some()
         && missed.all(|filesystem| {
             let mut uses = document.inode_use.iter();
-            let is_outside = uses.any(|used| used.is_outside && used.mount == filesystem.mount);
+            let is_outside = uses.any(|used| used.is_outside && used.mount == filesystem.usage.mount);
             filesystem.missing_bytes == 0 && (is_outside || filesystem.few_inodes.is_some())
         });
     if is_helpless {
@@ -113,7 +113,7 @@ pub(super) fn closed_stores(document: &GcDoc) -> String {
         let here: Vec<_> = kept.filter(|kept| kept.closed_store == Some(position)).collect();
         let mut filesystems = document.filesystems.iter();
         let is_full = filesystems.any(|filesystem| {
-            filesystem.mount == store.mount && filesystem.outcome == OutcomeKind::NotReached
+            filesystem.usage.mount == store.mount && filesystem.outcome == OutcomeKind::NotReached
         });
         let is_refused = document.errors.iter().any(|error| error.id.as_deref() == Some(&store.root));
         if here.is_empty() || !is_full || is_refused {

@@ -11,9 +11,9 @@ use crate::report::text::format::{bytes, inodes, percent, safe};
 const MIN_OWED_BYTES: u64 = 1 << 20;
 
 pub(super) fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> String {
-    let used = percent(filesystem.usage_before_percent);
+    let used = percent(filesystem.usage.usage_before_percent);
     if document.header.kind == DocumentKind::Rm {
-        return format!("{}: {used} used before\n", safe(&filesystem.mount));
+        return format!("{}: {used} used before\n", safe(&filesystem.usage.mount));
     }
     let thresholds = match (document.high_percent, document.low_percent) {
         (Some(high), Some(low)) => format!("; thresholds: high {high}%, low {low}%"),
@@ -23,7 +23,7 @@ pub(super) fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> Strin
         Some(floor) => format!("{thresholds}; starts below {} available", bytes(floor)),
         None => thresholds,
     };
-    let wanted = match (!filesystem.started.any(), filesystem.wanted_bytes, filesystem.wanted_inodes) {
+    let wanted = match (!filesystem.usage.started.any(), filesystem.wanted_bytes, filesystem.wanted_inodes) {
         (true, ..) if document.deleted.iter().any(|deleted| deleted.reason == Reason::Age) => {
             "no deletion needed for space, only by age".to_owned()
         }
@@ -57,7 +57,7 @@ pub(super) fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> Strin
         0 => String::new(),
         _ => format!(", {}", inodes_free(filesystem, filesystem.inodes_free_before)),
     };
-    format!("{}: {used} used before{inodes}{thresholds}: {wanted}{few}\n", safe(&filesystem.mount))
+    format!("{}: {used} used before{inodes}{thresholds}: {wanted}{few}\n", safe(&filesystem.usage.mount))
 }
 
 /// Formats the free inodes: `203 of 196,608 inodes free`.
@@ -69,6 +69,6 @@ pub(super) fn inodes_free(filesystem: &GcFilesystemDoc, free: Option<u64>) -> St
 fn freed_for_others(document: &GcDoc, filesystem: &GcFilesystemDoc) -> u64 {
     let several = document.filesystems.len() > 1;
     let for_space = document.deleted.iter().filter(|deleted| several && deleted.reason == Reason::Space);
-    let here = for_space.filter_map(|deleted| freed_on(deleted, &filesystem.mount));
+    let here = for_space.filter_map(|deleted| freed_on(deleted, &filesystem.usage.mount));
     here.fold(0, |sum, deleted| sum.saturating_add(deleted.predicted_bytes))
 }

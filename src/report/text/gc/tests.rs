@@ -5,6 +5,7 @@ use super::remaining::reason_and_remedy;
 use super::*;
 use crate::config::Via;
 use crate::history::runs::Event;
+use crate::model::deletion::outcome::UsageChange;
 use crate::model::deletion::plan::{ExpectedPulls, Phase, Problem, Reason, TargetKind, Trigger};
 use crate::model::rules::Rule;
 use crate::model::space::Started;
@@ -101,9 +102,13 @@ fn document() -> GcDoc {
         believed_bytes: None,
         byproduct_bytes: 0,
         filesystems: vec![GcFilesystemDoc {
-            mount: "/var".into(),
-            usage_before_percent: Some(77.0),
-            usage_after_percent: Some(68.0),
+            usage: UsageChange {
+                mount: "/var".into(),
+                started: Started { used: true, ..Started::default() },
+                usage_before_percent: Some(77.0),
+                usage_after_percent: Some(68.0),
+                measured_bytes: Some(99 << 20),
+            },
             available_before_bytes: Some(230 << 20),
             available_after_bytes: Some(320 << 20),
             wanted_bytes: 96 << 20,
@@ -116,8 +121,6 @@ fn document() -> GcDoc {
             missing_bytes: 0,
             missing_inodes: 0,
             predicted_bytes: 100 << 20,
-            measured_bytes: Some(99 << 20),
-            started: Started { used: true, ..Started::default() },
             pulls: None,
             outcome: OutcomeKind::Reached,
         }],
@@ -166,7 +169,8 @@ Low threshold reached: 2 images deleted, 99.0 MiB freed (100.0 MiB predicted); 6
 #[test]
 fn filesystems_have_separate_blocks() {
     let mut document = document();
-    let other = GcFilesystemDoc { mount: "/data".into(), ..document.filesystems[0].clone() };
+    let mut other = document.filesystems[0].clone();
+    other.usage.mount = "/data".into();
     document.filesystems.push(other);
     document.deleted[1].filesystem = Some("/data".into());
     document.deleted[1].freed = vec![freed("/data", 50 << 20, Some(49 << 20))];
@@ -180,7 +184,7 @@ fn filesystems_have_separate_blocks() {
     // Blobs on one filesystem, snapshots on the other, which has enough space.
     let parts = vec![freed("/var", 20 << 20, Some(20 << 20)), freed("/data", 30 << 20, Some(29 << 20))];
     document.deleted[1].freed = parts;
-    document.filesystems[1].started = Started::default();
+    document.filesystems[1].usage.started = Started::default();
     let text = shown(&document, None);
     let cells = |size: &str| text.lines().any(|line| line.contains("app-2") && line.contains(size));
     assert!(cells("20.0 MiB  20.0 MiB") && cells("30.0 MiB  29.0 MiB"), "{text}");
@@ -214,7 +218,7 @@ fn unmeasured_bytes_are_not_zero() {
 #[test]
 fn failed_filesystem_cannot_be_judged() {
     let mut document = document();
-    document.filesystems[0].started = Started::default();
+    document.filesystems[0].usage.started = Started::default();
     assert!(shown(&document, None).contains(": no deletion needed\n"));
     document.filesystems[0].outcome = OutcomeKind::Failed;
     let text = shown(&document, None);
@@ -357,7 +361,7 @@ fn disk_without_inodes_is_never_reached() {
     document.outcome = OutcomeKind::NotReached;
     document.kept.clear();
     let filesystem = &mut document.filesystems[0];
-    filesystem.started.inodes = true;
+    filesystem.usage.started.inodes = true;
     filesystem.outcome = OutcomeKind::NotReached;
     (filesystem.wanted_inodes, filesystem.missing_inodes) = (29_289, 29_289);
     (filesystem.inodes, filesystem.inodes_free_before) = (Some(196_608), Some(203));
@@ -523,7 +527,7 @@ fn deletion_only_by_age_is_shown_first() {
     }
     let mut document = GcDoc { dry_run: true, trigger: Trigger { space: false, age: true }, ..document() };
     (document.high_percent, document.low_percent) = (None, None);
-    document.filesystems[0].started = Started::default();
+    document.filesystems[0].usage.started = Started::default();
     document.deleted[0].reason = Reason::Age;
     assert_eq!(first(&document), "/var: 77.00% used before: no deletion needed for space, only by age");
     document.deleted.clear();

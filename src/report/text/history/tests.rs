@@ -5,6 +5,7 @@ use crate::app::history::{HistoryOrigin, PastRuns};
 use crate::history::runs::{
     Certainty, Command, DeletionRow, Event, OutcomeKind, Quiet, Reason, RunError, RunRow, Start, TargetKind,
 };
+use crate::model::space::Started;
 use crate::model::{StoreId, StoreKind};
 use crate::report::json;
 
@@ -42,14 +43,12 @@ fn row() -> RunRow {
             via: Some("direct".into()),
             trigger_space: true,
             trigger_age: true,
-            mount: Some("/var".into()),
-            usage_before_percent: Some(80.5),
+            usage: vec![change("/var", [80.5, 79.04], Some(-1024))],
             wanted_bytes: Some(5 << 30),
             ..Start::of(Command::Gc, time("2026-11-21T13:00:00Z"))
         },
         ended: Some(time("2026-11-21T13:01:05Z")),
         outcome: Some(OutcomeKind::NotReached),
-        usage_after_percent: Some(79.04),
         measured_bytes: Some(-1024),
         byproduct_bytes: 0,
         errors: vec![],
@@ -62,6 +61,16 @@ fn row() -> RunRow {
             deletion("bbbbbbbbbbbbbbbb", 1 << 30, Some(-4096), None),
             deletion("cccccccccccccccc", 1 << 30, None, Some("in use")),
         ],
+    }
+}
+
+fn change(mount: &str, [before, after]: [f64; 2], measured_bytes: Option<i64>) -> UsageChange {
+    UsageChange {
+        mount: mount.into(),
+        started: Started::default(),
+        usage_before_percent: Some(before),
+        usage_after_percent: Some(after),
+        measured_bytes,
     }
 }
 
@@ -95,14 +104,17 @@ fn events_and_unsaved_runs_are_shown() {
         start: Start {
             trigger_age: false,
             trigger_space: false,
-            mount: None,
+            usage: vec![UsageChange {
+                usage_after_percent: None,
+                measured_bytes: None,
+                ..change("/var", [80.5, 0.0], None)
+            }],
             wanted_bytes: None,
             ..row().start
         },
         ended: None,
         outcome: None,
         killed: true,
-        usage_after_percent: None,
         deletions: vec![],
         ..row()
     };
@@ -112,11 +124,30 @@ fn events_and_unsaved_runs_are_shown() {
   2026-11-21 14:00:00  not in the database yet: the next run that can write saves it; run waits
   2026-11-21 14:00:00  FreeDiskSpaceFailed: wanted 5 GiB; run waits
   2026-11-21 14:00:00  ImageGCFailed: \\u{1b}[31m; run waits
-2026-11-21 14:00:00 gc (direct): killed, 80.5% used; freed -1.0 KiB; run r-12
-2026-11-21 14:00:00 gc (direct): not ended (still running, or killed), 80.5% used; freed -1.0 KiB; run r-12
+2026-11-21 14:00:00 gc (direct): killed, /var 80.5% used; freed -1.0 KiB; run r-12
+2026-11-21 14:00:00 gc (direct): not ended (still running, or killed), /var 80.5% used; freed -1.0 KiB; run r-12
 Times are in +01; ids of runs and scans begin with their time in UTC.
 ";
     assert_eq!(shown(vec![run, killed, running], &Quiet::default(), None, false), expected);
+}
+
+#[test]
+fn each_disk_of_a_run_is_shown() {
+    let short = |change| UsageChange { started: Started { used: true, ..Started::default() }, ..change };
+    let usage = vec![
+        change("/", [40.0, 40.1], Some(0)),
+        change("/var", [80.5, 69.0], Some(7 << 30)),
+        short(change("/data", [92.0, 92.0], Some(0))),
+    ];
+    let of_disks = |usage| {
+        let run = RunRow { start: Start { usage, ..row().start }, deletions: vec![], ..row() };
+        shown(vec![run], &Quiet::default(), None, true)
+    };
+    let text = of_disks(usage.clone());
+    assert!(text.contains("age, /var 80.5% → 69.0%, /data 92.0% → 92.0% used; wanted"), "{text}");
+    let text = of_disks(usage[..1].to_vec());
+    assert!(text.contains("age, / 40.0% → 40.1% used; wanted"), "{text}");
+    assert!(!of_disks(vec![]).contains(" used;"));
 }
 
 #[test]
@@ -185,7 +216,6 @@ fn image_that_a_rule_kept_is_named() {
             ..Start::of(Command::Rm, row().start.started)
         },
         outcome: Some(OutcomeKind::Refused),
-        usage_after_percent: None,
         measured_bytes: None,
         errors: vec![kept],
         deletions: vec![],
@@ -204,7 +234,6 @@ fn runs_without_deletions_take_a_line() {
     let idle = RunRow {
         start: Start { run_id: "R".into(), ..Start::of(Command::Scan, row().start.started) },
         outcome: Some(OutcomeKind::Done),
-        usage_after_percent: None,
         measured_bytes: None,
         deletions: vec![],
         ..row()

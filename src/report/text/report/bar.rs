@@ -167,7 +167,7 @@ pub(super) fn sparkline(
     let acted: Vec<_> = runs
         .iter()
         .filter(|run| !run.deleted.is_empty())
-        .filter(|run| run.filesystem.as_ref().is_none_or(|mount| *mount == series.filesystem.mount))
+        .filter(|run| run.is_on(&series.filesystem.mount))
         .filter_map(|run| column_of(run.started_at.as_second()))
         .collect();
     let tens = if screen.unicode { "" } else { " (1: below 20%, 9: 90% and more)" };
