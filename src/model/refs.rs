@@ -327,10 +327,16 @@ impl Refs {
         std::iter::once(node.size).chain(shared.map(|needed| needed.size)).sum()
     }
 
-    /// Returns the bytes of an object's own nodes, each as if it were the only one.
+    /// Returns the size of an object's own nodes, each as if it were the only one.
+    #[must_use]
+    pub fn held(inventory: &Inventory, holds: &[NodeIx]) -> Size {
+        holds.iter().map(|node| Self::alone(inventory, *node)).sum()
+    }
+
+    /// Returns the bytes of [`Self::held`].
     #[must_use]
     pub fn held_bytes(inventory: &Inventory, holds: &[NodeIx]) -> u64 {
-        holds.iter().map(|node| Self::alone(inventory, *node).bytes).fold(0, u64::saturating_add)
+        Self::held(inventory, holds).bytes
     }
 }
 

@@ -74,7 +74,12 @@ impl Places {
         for volume in &self.volumes {
             let place = Arc::new(SummaryStore::of(&StoreId::of(&inventory[volume.store])));
             let id = node_path(scan, &volume.path).to_string_lossy().into_owned();
-            let entry = SummaryEntry { bytes: volume.bytes, extra: 0, name: volume.name.clone() };
+            let entry = SummaryEntry {
+                bytes: volume.bytes,
+                inodes: volume.inodes,
+                extra: 0,
+                name: volume.name.clone(),
+            };
             places.push((Key { place, kind: SummaryKind::Volume, id }, entry));
         }
         let mounts = summary.mounts();
@@ -91,7 +96,10 @@ impl Places {
                 LargePathKind::PodVolume(name) => (SummaryKind::PodVolume, name.clone(), 0),
                 LargePathKind::Rest { least } => (SummaryKind::Path, String::new(), *least),
             };
-            places.push((Key::outside(kind, id), SummaryEntry { bytes: path.bytes, extra, name }));
+            places.push((
+                Key::outside(kind, id),
+                SummaryEntry { bytes: path.bytes, inodes: path.inodes, extra, name },
+            ));
         }
         summary.entries.extend(places);
         summary

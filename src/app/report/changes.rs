@@ -186,12 +186,15 @@ mod tests {
                 after_bytes,
                 change_bytes: after_bytes - before_bytes,
                 bytes_per_day: None,
+                change_inodes: None,
             }
         }
         let grown = FilesystemGrowth {
             mount: "/".into(),
             used: BytesChange::new(500 * MIB, 1091 * MIB),
             bytes_per_day: None,
+            change_inodes: None,
+            by_inodes: false,
             rows: vec![
                 row(GrowthKind::Path, "/srv/dump", None, [0, 480]),
                 row(GrowthKind::Outside, "", None, [400, 421]),

@@ -34,16 +34,13 @@ fn summary_of(root: &str, layers: &[(String, u64)]) -> ScanSummary {
     let mut entries = BTreeMap::new();
     for (id, bytes) in layers {
         let key = Key { place: place.clone(), kind: SummaryKind::Layer, id: id.clone() };
-        entries.insert(key, SummaryEntry { bytes: *bytes, extra: 1, name: "layer".into() });
+        entries.insert(key, SummaryEntry { bytes: *bytes, inodes: 2, extra: 1, name: "layer".into() });
     }
     let sum = layers.iter().map(|(_, bytes)| bytes).sum();
-    entries.insert(
-        Key { place, kind: SummaryKind::Share, id: "images".into() },
-        SummaryEntry { bytes: sum, ..SummaryEntry::default() },
-    );
+    entries.insert(Key { place, kind: SummaryKind::Share, id: "images".into() }, SummaryEntry::of_bytes(sum));
     entries.insert(
         Key { place: Arc::default(), kind: SummaryKind::Filesystem, id: format!("/fs{root}") },
-        SummaryEntry { bytes: 2 * sum, extra: 1 << 40, name: "xfs".into() },
+        SummaryEntry { bytes: 2 * sum, inodes: 0, extra: 1 << 40, name: "xfs".into() },
     );
     ScanSummary { complete: true, entries, ..ScanSummary::default() }
 }
@@ -233,7 +230,7 @@ fn summary_of_a_large_store_is_small() {
     for image in 0..2_000 {
         let name = format!("registry.example.org/team-{}/service:{image}", image % 50);
         let key = Key { place: place.clone(), kind: SummaryKind::Image, id: layer(image) };
-        summary.entries.insert(key, SummaryEntry { bytes: image, extra: image, name });
+        summary.entries.insert(key, SummaryEntry { extra: image, name, ..SummaryEntry::of_bytes(image) });
     }
     scan(&mut connection, 0, &summary);
     let bytes = size(&connection) - empty;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::model::container::Container;
 use crate::model::ids::{FilesystemIx, ImageIx, StoreIx};
 use crate::model::inventory::{Inventory, RecordBound};
+use crate::model::node::Size;
 use crate::model::refs::{self, Refs, Root};
 use crate::model::text::display::short_reference;
 
@@ -46,6 +47,9 @@ pub enum SummaryKind {
     /// Bytes by which the stores of a filesystem, by its mount point, use less than their parts add up to: extents that
     /// files share, and compression.
     Saved,
+    /// Used inodes of a filesystem with a fixed number of them, by its mount point; the extra is this number. Documents
+    /// of scans have no inodes.
+    Inodes,
 }
 
 /// Store of an entry: its root, as the node itself names it, and its driver. A containerd root is one store with
@@ -93,10 +97,18 @@ pub fn mount_above<'a>(mounts: &BTreeSet<&'a str>, path: &str) -> Option<&'a str
 pub struct SummaryEntry {
     /// Allocated bytes; see [`SummaryKind`].
     pub bytes: u64,
+    pub inodes: u64,
     pub extra: u64,
     /// Name for display; for an image, its names in the form of [`join_names`]; for a layer, its kind and image in the
     /// form of [`layer_name`].
     pub name: String,
+}
+
+impl SummaryEntry {
+    #[must_use]
+    pub fn of_bytes(bytes: u64) -> Self {
+        Self { bytes, ..Self::default() }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,7 +195,9 @@ mod by_place {
         fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
             let rows = self.0.iter().copied();
             to.collect_seq(
-                rows.map(|(key, entry)| (key.kind, &key.id, entry.bytes, entry.extra, &entry.name)),
+                rows.map(|(key, entry)| {
+                    (key.kind, &key.id, entry.bytes, entry.inodes, entry.extra, &entry.name)
+                }),
             )
         }
     }
@@ -203,12 +217,12 @@ mod by_place {
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<BTreeMap<Key, SummaryEntry>, D::Error> {
-        type Row = (SummaryKind, String, u64, u64, String);
+        type Row = (SummaryKind, String, u64, u64, u64, String);
         let mut entries = BTreeMap::new();
         for (place, rows) in Vec::<(SummaryStore, Vec<Row>)>::deserialize(from)? {
             let place = Arc::new(place);
-            entries.extend(rows.into_iter().map(|(kind, id, bytes, extra, name)| {
-                (Key { place: Arc::clone(&place), kind, id }, SummaryEntry { bytes, extra, name })
+            entries.extend(rows.into_iter().map(|(kind, id, bytes, inodes, extra, name)| {
+                (Key { place: Arc::clone(&place), kind, id }, SummaryEntry { bytes, inodes, extra, name })
             }));
         }
         Ok(entries)
@@ -234,10 +248,19 @@ impl ScanSummary {
         };
         for (ix, filesystem) in inventory.filesystems.iter().enumerate() {
             let saved = inventory.saved_bytes.get(&FilesystemIx::from(ix)).copied().unwrap_or(0);
-            let entry = SummaryEntry { bytes: saved, ..SummaryEntry::default() };
+            let entry = SummaryEntry::of_bytes(saved);
             add(&Arc::default(), SummaryKind::Saved, filesystem.mount.to_string_lossy().into(), entry);
+            if filesystem.inodes > 0 {
+                let entry = SummaryEntry {
+                    inodes: filesystem.inodes.saturating_sub(filesystem.inodes_free),
+                    extra: filesystem.inodes,
+                    ..SummaryEntry::default()
+                };
+                add(&Arc::default(), SummaryKind::Inodes, filesystem.mount.to_string_lossy().into(), entry);
+            }
             let entry = SummaryEntry {
                 bytes: filesystem.used_bytes,
+                inodes: 0,
                 extra: filesystem.capacity_bytes,
                 name: filesystem.fstype.clone(),
             };
@@ -250,7 +273,7 @@ impl ScanSummary {
             .collect();
         for (ix, place) in places.iter().enumerate() {
             for (id, size) in refs::breakdown(inventory, refs, StoreIx::from(ix)).by_holder() {
-                let entry = SummaryEntry { bytes: size.bytes, ..SummaryEntry::default() };
+                let entry = SummaryEntry { inodes: size.inodes, ..SummaryEntry::of_bytes(size.bytes) };
                 add(place, SummaryKind::Share, id.into(), entry);
             }
         }
@@ -258,6 +281,7 @@ impl ScanSummary {
             let sizes = refs.sizes(inventory, Root::Image(ImageIx::from(ix)));
             let entry = SummaryEntry {
                 bytes: sizes.total.bytes,
+                inodes: sizes.total.inodes,
                 extra: sizes.exclusive.bytes,
                 name: join_names(&image.names),
             };
@@ -268,21 +292,23 @@ impl ScanSummary {
                 Root::Image(image_ix) => Some(inventory[image_ix].id.as_str()),
                 _ => None,
             });
+            let size = Refs::alone(inventory, ix.into());
             let entry = SummaryEntry {
-                bytes: Refs::alone(inventory, ix.into()).bytes,
+                bytes: size.bytes,
+                inodes: size.inodes,
                 extra: u64::from(refs.refcount(ix.into())),
                 name: layer_name(node.kind.of_layer().as_str(), image),
             };
             add(&places[node.store.get()], SummaryKind::Layer, node.id.clone(), entry);
         }
         for container in &inventory.containers {
-            let bytes = Refs::held_bytes(inventory, &container.holds);
-            let entry = SummaryEntry { bytes, extra: 0, name: container.name.clone() };
+            let Size { bytes, inodes, .. } = Refs::held(inventory, &container.holds);
+            let entry = SummaryEntry { bytes, inodes, extra: 0, name: container.name.clone() };
             add(&places[container.store.get()], SummaryKind::Container, container.id.to_string(), entry);
         }
         for leak in &inventory.leaks {
-            let bytes = Refs::held_bytes(inventory, &leak.holds);
-            let entry = SummaryEntry { bytes, extra: 0, name: leak.class.to_string() };
+            let Size { bytes, inodes, .. } = Refs::held(inventory, &leak.holds);
+            let entry = SummaryEntry { bytes, inodes, extra: 0, name: leak.class.to_string() };
             add(&places[leak.store.get()], SummaryKind::Leak, leak_id(leak.class.as_str(), &leak.id), entry);
         }
         entries.sort_by(|entry, next| entry.0.cmp(&next.0));
@@ -291,6 +317,7 @@ impl ScanSummary {
             let is_same = next.0 == known.0;
             if is_same {
                 known.1.bytes = known.1.bytes.saturating_add(next.1.bytes);
+                known.1.inodes = known.1.inodes.saturating_add(next.1.inodes);
                 known.1.extra = known.1.extra.max(next.1.extra);
                 known.1.name = std::mem::take(&mut next.1.name);
             }
@@ -343,16 +370,16 @@ impl ScanSummary {
     /// a scan that did not read it.
     pub fn retain_common(&mut self, other: &Self) {
         let (places, theirs) = (other.places(), other.mounts());
-        let mut unread: BTreeMap<String, u64> = BTreeMap::new();
+        let mut unread: BTreeMap<String, SummaryEntry> = BTreeMap::new();
         for (key, entry) in &self.entries {
             let is_unread = key.kind == SummaryKind::Share && !places.contains(&*key.place);
             if is_unread && places.iter().all(|place| place.root != key.place.root) {
-                let bytes = unread.entry(key.place.root.clone()).or_default();
-                *bytes = bytes.saturating_add(entry.bytes);
+                let sum = unread.entry(key.place.root.clone()).or_default();
+                sum.bytes = sum.bytes.saturating_add(entry.bytes);
+                sum.inodes = sum.inodes.saturating_add(entry.inodes);
             }
         }
-        for (root, bytes) in unread {
-            let entry = SummaryEntry { bytes, ..SummaryEntry::default() };
+        for (root, entry) in unread {
             self.entries.insert(Key::outside(SummaryKind::Path, root), entry);
         }
         let ours: BTreeSet<_> = self.mounts().into_iter().map(str::to_owned).collect();

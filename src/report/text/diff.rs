@@ -171,7 +171,7 @@ mod tests {
             SummaryStore { kind: "containers-storage".into(), root: "/s".into(), driver: "overlay".into() };
         let entries = entries.iter().map(|(kind, id, mib, name)| {
             let key = Key { place: place.clone().into(), kind: *kind, id: (*id).to_owned() };
-            (key, SummaryEntry { bytes: mib * MIB, extra: 0, name: (*name).to_owned() })
+            (key, SummaryEntry { name: (*name).to_owned(), ..SummaryEntry::of_bytes(mib * MIB) })
         });
         let summary = ScanSummary { complete: true, entries: entries.collect(), ..ScanSummary::default() };
         ComparedScan { id: id.into(), taken_at: time.parse().unwrap(), summary }

@@ -9,7 +9,7 @@ use super::table::Table;
 use crate::model::Owner;
 use crate::model::documents::comparison::{FilesystemGrowth, GrowthKind, GrowthRow};
 use crate::model::refs::GroupBy;
-use crate::model::text::display::shell_word;
+use crate::model::text::display::{shell_word, thousands};
 use crate::model::text::volume;
 use crate::report::json::GrowthDoc;
 
@@ -35,7 +35,10 @@ pub fn growth(document: &GrowthDoc, screen: &Screen, shows_all: bool) -> String 
         out.push_str(&wrapped(&headline(filesystem, document, screen), width, ""));
         out.push('\n');
         out.push_str(&table(filesystem, document, screen, shows_all));
-        let largest = filesystem.rows.first().filter(|row| row.change_bytes > 0);
+        let grew = |row: &&GrowthRow| {
+            row.change_inodes.filter(|_| filesystem.by_inodes).unwrap_or(row.change_bytes) > 0
+        };
+        let largest = filesystem.rows.first().filter(grew);
         if let Some(text) = largest.and_then(advice).filter(|_| screen.notes) {
             out.push('\n');
             out.push_str(&wrapped(&text, width, ""));
@@ -73,14 +76,17 @@ fn warnings(document: &GrowthDoc, screen: &Screen) -> Vec<String> {
 
 fn headline(filesystem: &FilesystemGrowth, document: &GrowthDoc, screen: &Screen) -> String {
     let since = document.before.taken_at;
+    let inodes = filesystem.change_inodes.filter(|_| filesystem.by_inodes);
+    let inodes = inodes.map(|change| format!(" and {} inodes", signed_count(change)));
     let rate = filesystem.bytes_per_day.map(|per_day| {
         let (rate, unit) = rate(per_day, document.seconds);
         format!(", {} {unit}", signed_change(rate))
     });
     format!(
-        "Filesystem {}: {} used since {} {}, {} ago{}",
+        "Filesystem {}: {}{} used since {} {}, {} ago{}",
         safe(&filesystem.mount),
         signed_change(filesystem.used.change_bytes),
+        inodes.unwrap_or_default(),
         screen.minute(since),
         screen.zone_name(since),
         age_of(u64::try_from(document.seconds).ok()),
@@ -101,6 +107,7 @@ fn table(filesystem: &FilesystemGrowth, document: &GrowthDoc, screen: &Screen, s
     let group_heading = document.by.as_str().to_uppercase();
     let mut headings = vec![if document.by == GroupBy::Container { "" } else { &group_heading }];
     headings.extend(has_namespaces.then_some("NAMESPACE"));
+    headings.extend(filesystem.by_inodes.then_some(">INODES"));
     headings.extend([">FROM", ">TO", ">CHANGE"]);
     headings.extend(filesystem.bytes_per_day.map(|_| rate_heading.as_str()));
     headings.extend(has_images.then_some("IMAGE"));
@@ -109,6 +116,7 @@ fn table(filesystem: &FilesystemGrowth, document: &GrowthDoc, screen: &Screen, s
         before_bytes: i64::try_from(filesystem.used.before_bytes).unwrap_or(i64::MAX),
         after_bytes: i64::try_from(filesystem.used.after_bytes).unwrap_or(i64::MAX),
         change_bytes: filesystem.used.change_bytes,
+        change_inodes: filesystem.change_inodes,
         ..nameless(filesystem.bytes_per_day)
     };
     let (least, most) = match (shows_all, screen.width) {
@@ -116,12 +124,13 @@ fn table(filesystem: &FilesystemGrowth, document: &GrowthDoc, screen: &Screen, s
         (false, Some(_)) => (least_change(filesystem), ROWS),
         (false, None) => (least_change(filesystem), usize::MAX),
     };
-    let (shown, others) = shown(&filesystem.rows, least, most);
+    let (shown, others) = shown(filesystem, least, most);
     let named = shown.into_iter().map(|row| (name(row, document.by), row));
     let sums = others.iter().map(|(label, row)| (label.clone(), row)).chain([("Used".to_owned(), &used)]);
     for (name, row) in named.chain(sums) {
         let mut cells = vec![name];
         cells.extend(has_namespaces.then(|| row.namespace.as_deref().map_or_else(String::new, safe)));
+        cells.extend(row.change_inodes.filter(|_| filesystem.by_inodes).map(signed_count));
         cells.extend([row.before_bytes, row.after_bytes].map(|bytes| size(row.kind, bytes)));
         cells.push(signed_change(row.change_bytes));
         cells.extend(row.bytes_per_day.map(|per_day| signed_change(rate(per_day, document.seconds).0)));
@@ -145,19 +154,32 @@ fn nameless(bytes_per_day: Option<i64>) -> GrowthRow {
         after_bytes: 0,
         change_bytes: 0,
         bytes_per_day,
+        change_inodes: None,
     }
 }
 
-/// Returns the minimum change of a row, in bytes: 1 MiB, or 0.1 % of the used bytes if that is less.
+/// Returns the minimum change of a row: 1 MiB, or 0.1 % of the used bytes if that is less; if the inodes are what grew,
+/// 1 % of their change.
 fn least_change(filesystem: &FilesystemGrowth) -> u64 {
     const LEAST: u64 = 1 << 20;
-    LEAST.min(filesystem.used.after_bytes / 1000).max(1)
+    match filesystem.change_inodes.filter(|_| filesystem.by_inodes) {
+        Some(change) => (change.unsigned_abs() / 100).max(1),
+        None => LEAST.min(filesystem.used.after_bytes / 1000).max(1),
+    }
 }
 
 /// Returns the rows to show, and the sum of the others with its label: those with the `most` largest changes of at least
-/// `least` bytes.
-fn shown(rows: &[GrowthRow], least: u64, most: usize) -> (Vec<&GrowthRow>, Option<(String, GrowthRow)>) {
-    let change = |position: &usize| rows[*position].change_bytes.unsigned_abs();
+/// `least` bytes, or inodes if these are what grew.
+fn shown(
+    filesystem: &FilesystemGrowth,
+    least: u64,
+    most: usize,
+) -> (Vec<&GrowthRow>, Option<(String, GrowthRow)>) {
+    let rows = &filesystem.rows;
+    let change = |position: &usize| {
+        let row = &rows[*position];
+        row.change_inodes.filter(|_| filesystem.by_inodes).unwrap_or(row.change_bytes).unsigned_abs()
+    };
     let mut largest: Vec<_> = (0..rows.len()).filter(|position| change(position) >= least).collect();
     largest.sort_by_key(|position| Reverse(change(position)));
     largest.truncate(most);
@@ -175,11 +197,22 @@ fn shown(rows: &[GrowthRow], least: u64, most: usize) -> (Vec<&GrowthRow>, Optio
             before_bytes: sum(|row| row.before_bytes),
             after_bytes: sum(|row| row.after_bytes),
             change_bytes: sum(|row| row.change_bytes),
+            change_inodes: first.change_inodes.map(|_| sum(|row| row.change_inodes.unwrap_or(0))),
             ..nameless(bytes_per_day)
         };
         (label, row)
     });
     (shown, others)
+}
+
+/// Formats a number of inodes with its sign: `+310,000`.
+fn signed_count(number: i64) -> String {
+    let sign = match number {
+        ..0 => "-",
+        0 => "",
+        1.. => "+",
+    };
+    format!("{sign}{}", thousands(number.unsigned_abs()))
 }
 
 /// Formats a size; `-` for one below 0, which means only that files share bytes.
@@ -285,6 +318,7 @@ mod tests {
             after_bytes,
             change_bytes: after_bytes - before_bytes,
             bytes_per_day: Some((after_bytes - before_bytes) * 4),
+            change_inodes: None,
         }
     }
 
@@ -298,6 +332,8 @@ mod tests {
             after_bytes: sum(|row| row.after_bytes).try_into().unwrap(),
             change_bytes: sum(|row| row.change_bytes),
         };
+        let inodes: Option<i64> = rows.iter().map(|row| row.change_inodes).sum();
+        let inodes = inodes.filter(|_| !rows.is_empty());
         let document = GrowthDoc {
             header: Header { schema_version: 1, kind: DocumentKind::UsageGrowth, generated_at: taken_at },
             complete: true,
@@ -311,6 +347,8 @@ mod tests {
                 mount: "/var".into(),
                 bytes_per_day: Some(used.change_bytes * 4),
                 used,
+                change_inodes: inodes,
+                by_inodes: inodes.is_some(),
                 rows,
             }],
         };
@@ -368,6 +406,29 @@ files in it, or the container. Give it a volume, or limit its ephemeral-storage.
             let text = shown(vec![place, row(GrowthKind::Container, Some("db"), [0, 20])], None);
             assert!(text.lines().last().unwrap().starts_with(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn things_that_took_inodes_have_their_number() {
+        let counted =
+            |kind, name, mib, inodes| GrowthRow { change_inodes: Some(inodes), ..row(kind, name, mib) };
+        let rows = vec![
+            counted(GrowthKind::PodVolume, Some("web-0/cache"), [1, 2], 310_000),
+            counted(GrowthKind::Container, Some("db"), [10, 900], 12),
+            counted(GrowthKind::Leaks, None, [3, 0], -9000),
+        ];
+        let expected = "\
+Filesystem /var: +888.0 MiB and +301,012 inodes used since 2026-11-26 09:00 UTC, 6h ago, +148.0 MiB an hour
+
+                           NAMESPACE    INODES      FROM         TO      CHANGE     AN HOUR  IMAGE
+volume of pod web-0/cache             +310,000   1.0 MiB    2.0 MiB    +1.0 MiB  +170.7 KiB
+(leaks)                                 -9,000   3.0 MiB        0 B    -3.0 MiB  -512.0 KiB
+(1 other)                                  +12  10.0 MiB  900.0 MiB  +890.0 MiB  +148.3 MiB
+Used                                  +301,012  14.0 MiB  902.0 MiB  +888.0 MiB  +148.0 MiB
+
+It is deleted with its pod; an emptyDir can have a sizeLimit.
+";
+        assert_eq!(shown(rows, None), expected);
     }
 
     #[test]

@@ -138,19 +138,22 @@ impl StoppedHolders {
         let candidates: BTreeMap<_, _> = with_state.collect();
         let tools = Tools::new(scan);
         let removable = candidates.keys().copied().filter(|ix| !tools.is_in_live_pod(&inventory[*ix]));
-        let (holders, live) = images_held_by(scan, &removable.collect(), &tools);
+        let removable: BTreeSet<_> = removable.collect();
+        let (holders, live) = images_held_by(scan, &removable, &tools);
         let mut kept: BTreeMap<ContainerIx, BTreeSet<ImageIx>> = BTreeMap::new();
         for (image, containers) in &holders {
             for container in containers {
                 kept.entry(*container).or_default().insert(*image);
             }
         }
-        let finder = Finder { scan, candidates, holders, kept, live, tools };
+        let present = scan.refs.live();
+        let finder = Finder { scan, candidates, holders, kept, present, live, tools };
         let filesystems = (0..inventory.filesystems.len()).map(FilesystemIx::from);
         let removals = filesystems.flat_map(|ix| finder.removals(ix)).collect();
         let held = finder.holders.keys().copied();
         let images: BTreeSet<_> = held.filter(|image| is_freed(inventory, &finder.tools, *image)).collect();
-        let freed = finder.freed(&images).into_iter().map(|node| inventory[node].size.frees_bytes);
+        let freed = finder.freed(&images, removable).into_iter();
+        let freed = freed.map(|node| inventory[node].size.frees_bytes);
         Self {
             keeps_bytes: freed.fold(0, u64::saturating_add),
             images: held_images(inventory, &images),
@@ -177,8 +180,8 @@ impl StoppedRemoval {
     }
 }
 
-/// Returns the images that only `candidates` keep, each with these containers, and the reference counts after the removal
-/// of the containers and of all images that `gc` can delete already: what held images share with those becomes free, too.
+/// Returns the images that only `candidates` keep, each with these containers, and the reference counts after the deletion
+/// of all images that `gc` can delete already: what the containers and the held images share with those becomes free, too.
 fn images_held_by<'a>(
     scan: &'a Scan,
     candidates: &BTreeSet<ContainerIx>,
@@ -199,17 +202,19 @@ fn images_held_by<'a>(
     }
     holders.retain(|image_ix, _| !is_kept(inventory, tools, *image_ix) && !used.contains(image_ix));
     let mut live = scan.refs.live();
+    let mut without_containers = scan.refs.live();
     for container in holders.values().flatten().collect::<BTreeSet<_>>() {
-        live.remove(inventory, Root::Container(*container));
+        without_containers.remove(inventory, Root::Container(*container));
     }
-    holders.retain(|image_ix, _| live.needed_elsewhere(inventory, *image_ix).is_none());
+    holders.retain(|image_ix, _| without_containers.needed_elsewhere(inventory, *image_ix).is_none());
     for image_ix in (0..inventory.images.len()).map(ImageIx::from) {
         let is_held = used.contains(&image_ix) || holders.contains_key(&image_ix);
         if !is_held
             && !is_kept(inventory, tools, image_ix)
             && is_freed(inventory, tools, image_ix)
-            && live.needed_elsewhere(inventory, image_ix).is_none()
+            && without_containers.needed_elsewhere(inventory, image_ix).is_none()
         {
+            without_containers.remove(inventory, Root::Image(image_ix));
             live.remove(inventory, Root::Image(image_ix));
         }
     }
@@ -266,7 +271,9 @@ struct Finder<'a> {
     holders: BTreeMap<ImageIx, BTreeSet<ContainerIx>>,
     /// The same by container.
     kept: BTreeMap<ContainerIx, BTreeSet<ImageIx>>,
-    /// Reference counts after the removal of these containers.
+    /// Reference counts now.
+    present: Live<'a>,
+    /// Reference counts after the deletion of the images that can be deleted already.
     live: Live<'a>,
     tools: Tools<'a>,
 }
@@ -276,12 +283,11 @@ impl Finder<'_> {
     fn removals(&self, ix: FilesystemIx) -> Vec<StoppedRemoval> {
         let inventory = &self.scan.inventory;
         let least = least(&inventory[ix]);
-        let present = self.scan.refs.live();
         // By store and command, its containers: the word of each, and the size of its own layer. A container whose own
         // layer is large is judged by itself.
         let mut groups: BTreeMap<_, Vec<(ContainerIx, String, Size)>> = BTreeMap::new();
         for container_ix in self.candidates.keys().copied() {
-            let own = present.last_held(Root::Container(container_ix)).map(|node| &inventory[node]);
+            let own = self.present.last_held(Root::Container(container_ix)).map(|node| &inventory[node]);
             let own: Size = own.filter(|node| node.filesystem == ix).map(|node| node.size).sum();
             let is_large = own.frees_bytes >= least;
             if is_large || self.kept.contains_key(&container_ix) {
@@ -311,7 +317,8 @@ impl Finder<'_> {
         let inventory = &self.scan.inventory;
         let of_members = members.iter().filter_map(|(container_ix, ..)| self.kept.get(container_ix));
         let images: BTreeSet<_> = of_members.flatten().copied().collect();
-        let freed = self.freed(&images).into_iter().map(|node| &inventory[node]);
+        let containers = members.iter().map(|(container_ix, ..)| *container_ix).collect();
+        let freed = self.freed(&images, containers).into_iter().map(|node| &inventory[node]);
         let freed = freed.filter(|node| node.filesystem == ix).map(|node| node.size.frees_bytes);
         let keeps_bytes = freed.fold(0, u64::saturating_add);
         let mut holders = images.iter().flat_map(|image| &self.holders[image]);
@@ -354,10 +361,13 @@ impl Finder<'_> {
         (removal, image_tool.is_some())
     }
 
-    /// Returns the nodes that are freed by deleting these images once all containers are removed.
-    fn freed(&self, images: &BTreeSet<ImageIx>) -> Vec<NodeIx> {
-        let roots: Vec<_> = images.iter().map(|image| Root::Image(*image)).collect();
-        self.live.last_held_by(&roots)
+    /// Returns the nodes that are freed by deleting these images, and those that can be deleted already, once the
+    /// containers and the others that keep the images are removed.
+    fn freed(&self, images: &BTreeSet<ImageIx>, mut containers: BTreeSet<ContainerIx>) -> Vec<NodeIx> {
+        containers.extend(images.iter().flat_map(|image| &self.holders[image]));
+        let images: Vec<_> = images.iter().map(|image| Root::Image(*image)).collect();
+        let containers: Vec<_> = containers.into_iter().map(Root::Container).collect();
+        freed_after(&self.present, &self.live, &containers, &images)
     }
 
     fn container(&self, container_ix: ContainerIx, own: Size) -> RemovableContainer {
@@ -396,6 +406,15 @@ impl Finder<'_> {
         };
         format!("{noun} {}: {part}{besides}", listed(&first(names)))
     }
+}
+
+/// Returns the nodes that are freed by deleting `images` after the removal of `containers`. In `live`, the images that can be
+/// deleted already are deleted: what only they and the containers share counts, but not what the removal frees by itself.
+fn freed_after(present: &Live<'_>, live: &Live<'_>, containers: &[Root], images: &[Root]) -> Vec<NodeIx> {
+    let own: HashSet<_> = present.last_held_by(containers).into_iter().collect();
+    let mut freed = live.last_held_by(&[containers, images].concat());
+    freed.retain(|node| !own.contains(node));
+    freed
 }
 
 /// Program of a container.
@@ -590,6 +609,12 @@ fn lets_free(
         (true, 1) => ", once the other stopped containers that keep it are removed too",
         (true, _) => ", once the other stopped containers that keep them are removed too",
     };
+    if images.is_empty() {
+        return format!(
+            "lets {whom} free {}, which the writable layer shares with unused images",
+            bytes(freed)
+        );
+    }
     let noun = if images.len() == 1 { "the image" } else { "the images" };
     format!("lets {whom} free {}: {noun} {names}{others}", bytes(freed))
 }
@@ -617,7 +642,53 @@ fn root(inventory: &Inventory, store: StoreIx) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{removal_command, samples};
+    use crate::model::refs::Refs;
+    use crate::model::samples::{self, image};
+    use crate::model::{Node, removal_command};
+
+    fn container(owner: Owner, state: ContainerState) -> Container {
+        samples::container("0123456789abcdef", owner, state)
+    }
+
+    #[test]
+    fn extents_shared_with_unused_images_are_freed() {
+        fn node(kind: NodeKind, bytes: u64, needs: &[usize]) -> Node {
+            Node { kind, ..samples::layer(bytes, needs) }
+        }
+        use NodeKind::{Layer, SharedExtents};
+        let (held, used, unused) = (0, 1, 2);
+        let mut inventory = Inventory {
+            nodes: vec![
+                node(Layer, 1, &[]),
+                node(Layer, 20, &[6]),
+                node(Layer, 300, &[5]),
+                // Own layers of the stopped and of the running container.
+                node(Layer, 4000, &[0, 5, 6]),
+                node(Layer, 50_000, &[1]),
+                // Extents of the stopped container's layer: in the unused image, and in the used one.
+                node(SharedExtents, 600_000, &[]),
+                node(SharedExtents, 7_000_000, &[]),
+            ],
+            ..Inventory::default()
+        };
+        inventory.images = [held, used, unused].map(|layer| image("a", &[layer])).into();
+        inventory.containers = vec![container(Owner::Podman, ContainerState::Exited)];
+        inventory.containers.push(container(Owner::Podman, ContainerState::Running));
+        for (container, holds) in inventory.containers.iter_mut().zip([3, 4]) {
+            container.holds = vec![holds.into()];
+        }
+        let refs = Refs::new(&inventory);
+        let present = refs.live();
+        let mut live = refs.live();
+        live.remove(&inventory, Root::Image(unused.into()));
+        let stopped = [Root::Container(0.into())];
+        let freed = |images: &[Root]| {
+            let freed = freed_after(&present, &live, &stopped, images).into_iter();
+            freed.map(|node| inventory[node].size.frees_bytes).sum::<u64>()
+        };
+        assert_eq!(freed(&[Root::Image(held.into())]), 600_001);
+        assert_eq!(freed(&[]), 600_000, "of a container that keeps no image");
+    }
 
     #[test]
     fn commands_have_plain_names_only() {
@@ -650,7 +721,7 @@ mod tests {
             (Owner::Buildah, ContainerState::Unknown, Some("build container"), "as al: buildah --root"),
             (Owner::Unknown, ContainerState::Running, None, ""),
         ] {
-            let container = samples::container("0123456789abcdef", owner, state);
+            let container = container(owner, state);
             assert_eq!(stopped(&container, true), on_disk, "{owner:?} {state:?}");
             assert!(inspection(&container, &store).unwrap_or_default().starts_with(shown), "{owner:?}");
         }

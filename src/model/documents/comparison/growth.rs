@@ -17,6 +17,7 @@ use crate::model::documents::scan_summary::{
     split_names,
 };
 use crate::model::refs::GroupBy;
+use crate::model::space::INODES_HIGH_PERCENT;
 use crate::model::store::tool_of;
 use crate::model::text::display::short_reference;
 use crate::model::text::names::names;
@@ -108,6 +109,8 @@ pub struct GrowthRow {
     pub change_bytes: i64,
     /// Change in a day at this rate; null for scans within an hour.
     pub bytes_per_day: Option<i64>,
+    /// Change of the number of inodes; null if `change_inodes` of the filesystem is.
+    pub change_inodes: Option<i64>,
 }
 
 /// Growth of a filesystem. Bytes and changes of the rows add up to those in `used`.
@@ -120,7 +123,13 @@ pub struct FilesystemGrowth {
     pub used: BytesChange,
     /// Change of the used bytes in a day at this rate; null for scans within an hour.
     pub bytes_per_day: Option<i64>,
-    /// Rows, also those without a change: the largest growth first, the largest decrease last, then `rest`.
+    /// Change of the number of used inodes; null if the filesystem has no fixed number of inodes, or a scan is a document.
+    /// Those of the rows add up to it.
+    pub change_inodes: Option<i64>,
+    /// True if the inodes are short, or grew more than the bytes: each as a part of what the filesystem has.
+    pub by_inodes: bool,
+    /// Rows, also those without a change: the largest growth first (of inodes, if `by_inodes`), the largest decrease
+    /// last, then `rest`.
     pub rows: Vec<GrowthRow>,
 }
 
@@ -142,25 +151,31 @@ impl ScanComparison {
         let division = Division::new(&scans[0], &scans[1], by);
         let used = summaries.map(filesystems);
         let mounts: BTreeSet<&str> = used.iter().flat_map(|used| used.keys().copied()).collect();
-        let mut rows: BTreeMap<(&str, RowKey), [i64; 2]> = BTreeMap::new();
+        let mut rows: BTreeMap<(&str, RowKey), [SignedSize; 2]> = BTreeMap::new();
         let mut paths: HashMap<(&str, RowKey), &str> = HashMap::new();
         let mut tools: HashMap<(&str, RowKey), &str> = HashMap::new();
         for (position, scan) in scans.iter().enumerate() {
             let own_mounts = used[position].keys().copied().collect();
-            let mut add = |mount, key, bytes: i64| {
+            let mut add = |mount, key, size: SignedSize| {
                 let sum = &mut rows.entry((mount, key)).or_default()[position];
-                *sum = sum.saturating_add(bytes);
+                sum.bytes = sum.bytes.saturating_add(size.bytes);
+                sum.inodes = sum.inodes.saturating_add(size.inodes);
             };
-            for (mount, bytes) in &used[position] {
-                add(*mount, key(GrowthKind::Outside, ""), signed(*bytes));
+            for (mount, filesystem) in &used[position] {
+                let inodes = filesystem.inodes.map_or(0, |entry| entry.inodes);
+                let size = SignedSize { bytes: signed(filesystem.bytes.bytes), inodes: signed(inodes) };
+                add(*mount, key(GrowthKind::Outside, ""), size);
             }
             for (entry_key, entry) in &scan.summary.entries {
-                let bytes = signed(entry.bytes);
+                let size = SignedSize { bytes: signed(entry.bytes), inodes: signed(entry.inodes) };
+                if matches!(entry_key.kind, SummaryKind::Filesystem | SummaryKind::Inodes) {
+                    continue;
+                }
                 if entry_key.kind == SummaryKind::Saved {
                     // A document of a scan has no such entry: then the saved bytes stay in the rest of both.
                     if summaries[1 - position].entries.contains_key(entry_key) {
-                        add(&entry_key.id, key(GrowthKind::Saved, ""), -bytes);
-                        add(&entry_key.id, key(GrowthKind::Outside, ""), bytes);
+                        add(&entry_key.id, key(GrowthKind::Saved, ""), -size);
+                        add(&entry_key.id, key(GrowthKind::Outside, ""), size);
                     }
                     continue;
                 }
@@ -174,23 +189,29 @@ impl ScanComparison {
                     paths.insert((mount, row.clone()), &entry_key.id);
                     let tool = tool_of(&entry_key.place.kind).map(|tool| ((mount, row.clone()), tool));
                     tools.extend(tool);
-                    add(mount, row, bytes);
-                    add(mount, key(whole, ""), -bytes);
+                    add(mount, row, size);
+                    add(mount, key(whole, ""), -size);
                 } else if entry_key.kind == SummaryKind::Share {
-                    add(mount, key(share(&entry_key.id), ""), bytes);
-                    add(mount, key(GrowthKind::Outside, ""), -bytes);
+                    add(mount, key(share(&entry_key.id), ""), size);
+                    add(mount, key(GrowthKind::Outside, ""), -size);
                 } else if let Some(row) = division.row(scan, entry_key, entry) {
-                    add(mount, row, bytes);
+                    add(mount, row, size);
                     // The parts of the shares of images and containers that remain.
-                    add(mount, key(GrowthKind::Rest, ""), -bytes);
+                    add(mount, key(GrowthKind::Rest, ""), -size);
                 }
             }
         }
         let containers = containers(&scans);
-        let both = used[0].iter().filter_map(|(mount, bytes)| Some((*mount, *bytes, *used[1].get(mount)?)));
-        let grown = both.map(|(mount, used_before, used_after)| {
-            let of_mount =
-                rows.iter().filter(|((row_mount, _), bytes)| *row_mount == mount && **bytes != [0, 0]);
+        let both =
+            used[0].iter().filter_map(|(mount, before)| Some((*mount, [*before, *used[1].get(mount)?])));
+        let grown = both.map(|(mount, filesystem)| {
+            let [used_before, used_after] = filesystem.map(|filesystem| filesystem.bytes.bytes);
+            let change_inodes = change_inodes(filesystem);
+            let by_inodes = is_by_inodes(filesystem);
+            let is_zero = |size: &SignedSize| size.bytes == 0 && (size.inodes == 0 || !by_inodes);
+            let of_mount = rows
+                .iter()
+                .filter(|((row_mount, _), sizes)| *row_mount == mount && !sizes.iter().all(is_zero));
             let of_mount = of_mount.map(|(row, [before, after])| {
                 let (_, (kind, name, namespace)) = row;
                 let container = containers
@@ -199,7 +220,7 @@ impl ScanComparison {
                 // Smaller paths may count with the path of the row.
                 let path =
                     if *kind == GrowthKind::Path { Some(name.as_str()) } else { paths.get(row).copied() };
-                let change_bytes = after.saturating_sub(*before);
+                let change_bytes = after.bytes.saturating_sub(before.bytes);
                 GrowthRow {
                     kind: *kind,
                     name: Some(name.clone()).filter(|name| !name.is_empty()),
@@ -209,19 +230,29 @@ impl ScanComparison {
                     owner: container
                         .map(|(user, _)| user.owner.clone())
                         .or_else(|| tools.get(row).map(|tool| (*tool).to_owned())),
-                    before_bytes: *before,
-                    after_bytes: *after,
+                    before_bytes: before.bytes,
+                    after_bytes: after.bytes,
                     change_bytes,
                     bytes_per_day: per_day(change_bytes),
+                    change_inodes: change_inodes.map(|_| after.inodes.saturating_sub(before.inodes)),
                 }
             });
             let mut of_mount: Vec<_> = of_mount.collect();
             of_mount.sort_by_key(|row| {
-                (row.kind == GrowthKind::Rest, Reverse(row.change_bytes), Reverse(row.after_bytes))
+                let inodes = row.change_inodes.filter(|_| by_inodes);
+                let change = (Reverse(inodes), Reverse(row.change_bytes));
+                (row.kind == GrowthKind::Rest, change, Reverse(row.after_bytes))
             });
             let used = BytesChange::new(used_before, used_after);
             let bytes_per_day = per_day(used.change_bytes);
-            FilesystemGrowth { mount: mount.to_owned(), used, bytes_per_day, rows: of_mount }
+            FilesystemGrowth {
+                mount: mount.to_owned(),
+                used,
+                bytes_per_day,
+                change_inodes,
+                by_inodes,
+                rows: of_mount,
+            }
         });
         grown.collect()
     }
@@ -237,9 +268,55 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-fn filesystems(summary: &ScanSummary) -> BTreeMap<&str, u64> {
+/// Bytes and inodes, also below 0.
+#[derive(Clone, Copy, Debug, Default)]
+struct SignedSize {
+    bytes: i64,
+    inodes: i64,
+}
+
+impl std::ops::Neg for SignedSize {
+    type Output = Self;
+
+    fn neg(self) -> Self {
+        Self { bytes: -self.bytes, inodes: -self.inodes }
+    }
+}
+
+/// Entries of a filesystem in a scan.
+#[derive(Clone, Copy)]
+struct FilesystemEntries<'a> {
+    bytes: &'a SummaryEntry,
+    /// `None` in a document, and for a filesystem without a fixed number of inodes.
+    inodes: Option<&'a SummaryEntry>,
+}
+
+fn filesystems(summary: &ScanSummary) -> BTreeMap<&str, FilesystemEntries<'_>> {
     let entries = summary.entries.iter().filter(|(key, _)| key.kind == SummaryKind::Filesystem);
-    entries.map(|(key, entry)| (key.id.as_str(), entry.bytes)).collect()
+    let filesystems = entries.map(|(filesystem, bytes)| {
+        let inodes = summary.entries.get(&Key::outside(SummaryKind::Inodes, filesystem.id.clone()));
+        (filesystem.id.as_str(), FilesystemEntries { bytes, inodes })
+    });
+    filesystems.collect()
+}
+
+fn change_inodes([before, after]: [FilesystemEntries<'_>; 2]) -> Option<i64> {
+    Some(signed(after.inodes?.inodes).saturating_sub(signed(before.inodes?.inodes)))
+}
+
+/// Returns true if the inodes of a filesystem are short, or if more of them than a hundredth of all came, and a larger
+/// part of all than came of the bytes.
+fn is_by_inodes(scans: [FilesystemEntries<'_>; 2]) -> bool {
+    let (Some(change), [before, FilesystemEntries { bytes, inodes: Some(inodes) }]) =
+        (change_inodes(scans), scans)
+    else {
+        return false;
+    };
+    let (all, capacity) = (i128::from(inodes.extra), i128::from(bytes.extra));
+    let change_bytes = i128::from(bytes.bytes) - i128::from(before.bytes.bytes);
+    let is_short = i128::from(inodes.inodes) * 100 >= i128::from(INODES_HIGH_PERCENT) * all;
+    let is_large = i128::from(change) * 100 >= all;
+    is_short || is_large && i128::from(change) * capacity > change_bytes * all
 }
 
 /// Returns the row of a share of a store. Images and containers are divided further.

@@ -6,7 +6,7 @@ use crate::model::documents::comparison::growth::*;
 use crate::model::documents::scan_summary::{ComparedScan, SummaryStore, layer_name};
 
 fn entry(bytes: u64, name: &str) -> SummaryEntry {
-    SummaryEntry { bytes, extra: 0, name: name.to_owned() }
+    SummaryEntry { name: name.to_owned(), ..SummaryEntry::of_bytes(bytes) }
 }
 
 /// Adds the filesystem and the shares of a store with these objects: `(kind, id, bytes, name)`.
@@ -138,7 +138,7 @@ fn only_bytes_that_came_are_growth() {
 
 /// Adds paths outside the stores, `(kind, path, bytes, name)`, of a scan that names those of at least 10 bytes.
 fn with_paths(mut summary: ScanSummary, paths: &[(SummaryKind, &str, u64, &str)]) -> ScanSummary {
-    let rest = SummaryEntry { bytes: 7, extra: 10, name: String::new() };
+    let rest = SummaryEntry { extra: 10, ..SummaryEntry::of_bytes(7) };
     summary.entries.insert(Key::outside(SummaryKind::Path, "/var".into()), rest);
     let paths = paths.iter().map(|(kind, path, bytes, name)| {
         (Key::outside(*kind, (*path).to_owned()), SummaryEntry { bytes: *bytes, ..entry(0, name) })
@@ -334,4 +334,52 @@ fn deduplication_between_scans_has_a_row() {
     let grown = growth(&without, after, GroupBy::Container);
     assert!(grown.rows.iter().all(|row| row.kind != GrowthKind::Saved), "{grown:?}");
     assert_eq!(grown.rows.iter().map(|row| row.change_bytes).sum::<i64>(), -40);
+}
+
+#[test]
+fn inodes_have_rows_if_they_grew() {
+    use SummaryKind::{Inodes, Layer, Path};
+    let name = layer_name("layer", Some("a"));
+    // Used bytes, used inodes of 1000, inodes of the layer, of its share, and of a path.
+    let taken = |used, inodes: [u64; 3]| {
+        let [of_filesystem, of_layer, of_path] = inodes;
+        let mut summary = scan(used, &[(Layer, "l", 50, &name)]);
+        summary = with_paths(summary, &[(Path, "/var/mail", 20, "")]);
+        for (key, entry) in &mut summary.entries {
+            match (key.kind, key.id.as_str()) {
+                (SummaryKind::Layer, _) | (SummaryKind::Share, "images") => entry.inodes = of_layer,
+                (SummaryKind::Path, "/var/mail") => entry.inodes = of_path,
+                (SummaryKind::Filesystem, _) => entry.extra = 10_000,
+                _ => {}
+            }
+        }
+        let entry = SummaryEntry { inodes: of_filesystem, extra: 1000, ..SummaryEntry::default() };
+        summary.entries.insert(Key::outside(Inodes, "/var".into()), entry);
+        summary
+    };
+    let before = taken(5000, [300, 100, 50]);
+    for (used, inodes, by_inodes) in [
+        // A larger part of the inodes than of the bytes.
+        (5500, [400, 110, 140], true),
+        (5500, [340, 110, 80], false),
+        (5000, [309, 105, 54], false),
+        // Nothing grew, but few are left.
+        (5500, [950, 110, 690], true),
+    ] {
+        let grown = growth(&before, &taken(used, inodes), GroupBy::Container);
+        assert_eq!(grown.by_inodes, by_inodes, "{used} {inodes:?}");
+        let change = i64::try_from(inodes[0]).unwrap() - 300;
+        assert_eq!(grown.change_inodes, Some(change));
+        let all = grown.rows.iter().map(|row| row.change_inodes.unwrap());
+        assert_eq!(all.sum::<i64>(), change, "{grown:?}");
+        let path = grown.rows.iter().find(|row| row.kind == GrowthKind::Path).unwrap();
+        assert_eq!(path.change_inodes, Some(i64::try_from(inodes[2]).unwrap() - 50));
+        assert_eq!(grown.rows[0].kind == GrowthKind::Path, by_inodes, "the most inodes are first: {grown:?}");
+    }
+    // A document has no inodes.
+    let mut document = before.clone();
+    document.entries.retain(|key, _| key.kind != Inodes);
+    let grown = growth(&document, &taken(5500, [950, 110, 690]), GroupBy::Container);
+    assert_eq!((grown.change_inodes, grown.by_inodes), (None, false));
+    assert!(grown.rows.iter().all(|row| row.change_inodes.is_none()));
 }
