@@ -21,7 +21,9 @@ use crate::services::diagnosis::parts::kind_of_large;
 use crate::services::diagnosis::ranking::rank;
 use crate::services::diagnosis::{Cause, CauseGroup, CauseKind, Disk, LEAST, Planned};
 use crate::services::paths::owners_store;
+use crate::services::store_editing::SHOW_PROCESSES;
 use crate::stores::Scan;
+use crate::sys::namespaces;
 
 /// Returns the causes of the usage of all filesystems, ranked as in [`rank`].
 pub fn causes(context: &Context<'_>, disks: &[Disk]) -> Vec<Cause> {
@@ -196,6 +198,12 @@ pub fn remedy_out_of_reach(scan: &Scan, image_ix: ImageIx) -> String {
         None if inventory.closed_stores.contains(&image.store) => {
             let command = owners_store(scan, image.store).gc_of_user();
             command.map_or_else(String::new, |command| format!("`{command}` deletes them by policy"))
+        }
+        None if store.kind.facts().is_editable
+            && !scan.sysroot.is_foreign()
+            && !namespaces::sees_all_processes() =>
+        {
+            SHOW_PROCESSES.to_owned()
         }
         None if store.kind.facts().is_editable => {
             let (flag, root) = (store.kind.facts().flag, shell_word(&store.root.to_string_lossy()));
