@@ -7,8 +7,8 @@ use crate::model::rules::Rule;
 use crate::model::text::display::{count, shell_word, short_id, short_reference};
 use crate::model::text::reference::{bare_id, means, normalized, repository};
 use crate::model::{
-    Container, Image, ImageId, ImageIx, Inventory, KindFacts, Owner, OwnersStore, PrintedCommand, is_for_ctr,
-    is_of_docker, removal_command,
+    CRI_NAMESPACE, Container, Image, ImageId, ImageIx, Inventory, KindFacts, Owner, OwnersStore,
+    PrintedCommand, is_for_ctr, is_of_docker, removal_command,
 };
 use crate::services::diagnosis;
 use crate::services::error::Error;
@@ -16,8 +16,6 @@ use crate::services::gc_request::ListLine;
 use crate::services::paths::owners_store;
 use crate::stores::Scan;
 use crate::stores::lookup::{self, LookupError, Subject};
-
-const CRI_NAMESPACE: &str = "k8s.io";
 
 #[derive(Debug, Default)]
 pub(super) struct NamedImages {
@@ -228,7 +226,9 @@ fn untagging(kind: &KindFacts, store: &OwnersStore, id: &ImageId, names: &[Strin
             format!("`{} untag {} {names}`", store.tool("podman"), shell_word(&short_id(id)))
         }
         namespace if is_of_docker(namespace) => format!("`docker image rm {names}`"),
-        namespace if is_for_ctr(namespace) => format!("`ctr -n {namespace} images rm {names}`"),
+        namespace if is_for_ctr(namespace) => {
+            format!("`ctr -n {} images rm {names}`", shell_word(namespace))
+        }
         namespace => format!("the program that uses the namespace {namespace}"),
     }
 }
@@ -380,7 +380,8 @@ mod tests {
                 ContainerState::Running,
                 ": `ctr -n default containers info 00` shows it",
             ),
-            (Owner::Containerd, "ci/00", ContainerState::Exited, "by the program that made it"),
+            (Owner::Containerd, "ci/00", ContainerState::Exited, "`ctr -n ci containers rm 00` removes"),
+            (Owner::Containerd, "buildkit/00", ContainerState::Exited, "by the program that made it"),
         ] {
             let container = Container { owner, id: id.into(), state, ..container() };
             let has_ended = state != ContainerState::Running;
@@ -423,6 +424,7 @@ mod tests {
         for (id, expected) in [
             ("00", "`ctr -n k8s.io images rm a:1`"),
             ("default/00", "`ctr -n default images rm a:1`"),
+            ("ci/00", "`ctr -n ci images rm a:1`"),
             ("moby/00", "`docker image rm a:1`"),
             ("moby-1000.1000/00", "`docker image rm a:1`"),
             ("buildkit/00", "the program that uses the namespace buildkit"),

@@ -211,7 +211,9 @@ impl CriRemover {
             }
         }
         for image_ix in &found.foreign {
-            facts[image_ix.get()].out_of_reach = inventory[*image_ix].id.namespace().map(in_namespace);
+            let facts = &mut facts[image_ix.get()];
+            facts.out_of_reach = inventory[*image_ix].id.namespace().map(in_namespace);
+            facts.removal = inventory.removal_by_ctr(*image_ix);
         }
         for image_ix in found.unknown.iter().chain(&found.unlisted_artifacts) {
             let facts = &mut facts[image_ix.get()];

@@ -85,6 +85,27 @@ impl KnownImages {
         InventoryAges { images: images.collect(), now: now.record_time }
     }
 
+    /// Returns the ages of images on the disk of another node. A container there proves a use at the time at which the
+    /// records last saw the store, not now.
+    #[must_use]
+    pub fn ages_elsewhere(&self, inventory: &Inventory, now: &Moment, ended: &EndedLives) -> InventoryAges {
+        let keys = inventory.store_ids();
+        let mut ages = self.ages(inventory, now, ended);
+        for (age, image) in ages.images.iter_mut().zip(&inventory.images) {
+            if age.last_used == Some(now.record_time) {
+                let seen = self.stores.get(&keys[image.store.get()]).map(|store| store.last_seen);
+                age.last_used = seen.filter(|seen| *seen < now.record_time);
+            }
+        }
+        ages
+    }
+
+    /// Returns the stores that the newest record saw.
+    pub fn newest_stores(&self) -> impl Iterator<Item = &StoreId> {
+        let newest = self.stores.values().map(|store| store.last_seen).max();
+        self.stores.iter().filter(move |(_, store)| Some(store.last_seen) == newest).map(|(id, _)| id)
+    }
+
     /// Returns the images of an inventory that the records do not contain as present.
     #[must_use]
     pub fn missing<'i>(&self, inventory: &'i Inventory) -> Vec<(StoreId, &'i str)> {

@@ -35,16 +35,18 @@ impl BuildCache {
     }
 }
 
+/// containerd's namespace of CRI, and so of the kubelet.
+pub const CRI_NAMESPACE: &str = "k8s.io";
+
 #[must_use]
 pub fn is_of_docker(namespace: &str) -> bool {
     // Docker has a namespace for each user namespace that it maps containers to: `moby-100000.100000`.
     namespace == "moby" || namespace.starts_with("moby-") || namespace.starts_with("moby_")
 }
 
-/// Returns whether objects of a containerd namespace may be removed with `ctr`: CRI's namespace, and the default of
-/// ctr and nerdctl. In any other namespace, the program that made the objects has its own records, which would
-/// contradict the store after `ctr` removed them.
+/// Returns true if objects of a containerd namespace may be removed with `ctr`. Docker and BuildKit have their own
+/// records of their namespaces, which would contradict the store then.
 #[must_use]
 pub fn is_for_ctr(namespace: &str) -> bool {
-    matches!(namespace, "k8s.io" | "default")
+    !is_of_docker(namespace) && namespace != "buildkit" && !namespace.starts_with("buildkit_")
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
-use super::build_cache::BuildCache;
+use super::build_cache::{BuildCache, CRI_NAMESPACE, is_for_ctr};
 use super::container::{Container, ContainerState, Owner};
 use super::evidence::{Evidence, EvidenceKind};
 use super::filesystem::Filesystem;
@@ -212,27 +212,39 @@ impl Inventory {
     }
 
     /// Returns a clause with the command that removes an image that CRI does not remove; `None` if containerd has no
-    /// record of it.
+    /// record of it, or if another program has to remove it.
     #[must_use]
     pub fn removal_by_ctr(&self, image_ix: ImageIx) -> Option<String> {
-        let names: Vec<_> = self.record_names.get(&image_ix)?.iter().map(|name| shell_word(name)).collect();
+        let (namespace, names) = self.words_for_ctr(image_ix)?;
+        let names: Vec<_> = names.iter().map(|name| shell_word(name)).collect();
         let perhaps_lost = if self[image_ix].origin.was_never_pulled() {
             "; it was never pulled, so perhaps no registry has it"
         } else {
             ""
         };
-        Some(format!("`ctr -n k8s.io images rm {}` removes it{perhaps_lost}", names.join(" ")))
+        Some(format!("`ctr -n {namespace} images rm {}` removes it{perhaps_lost}", names.join(" ")))
+    }
+
+    /// Returns the namespace of an image of containerd as a word of the shell, and its names there. `None` if containerd
+    /// has no record of it, or if another program than `ctr` has to remove it.
+    fn words_for_ctr(&self, image_ix: ImageIx) -> Option<(String, &[String])> {
+        let image = &self[image_ix];
+        let (namespace, names) = match image.id.namespace() {
+            None => (CRI_NAMESPACE, self.record_names.get(&image_ix)?),
+            Some(namespace) => (namespace, &image.names),
+        };
+        (is_for_ctr(namespace) && !names.is_empty()).then(|| (shell_word(namespace), names.as_slice()))
     }
 
     /// Returns a clause with the command that shows an image that CRI does not remove, and the words that remove it;
     /// `None` if containerd has no record of it.
     #[must_use]
     pub fn listing_by_ctr(&self, image_ix: ImageIx) -> Option<String> {
-        let names = self.record_names.get(&image_ix)?;
+        let (namespace, names) = self.words_for_ctr(image_ix)?;
         let filters: Vec<_> = names.iter().map(|name| shell_word(&format!("name=={name}"))).collect();
         Some(format!(
-            "`ctr -n k8s.io images ls {}` shows it, and `ctr images rm` of these names removes it: perhaps no registry \
-             has it",
+            "`ctr -n {namespace} images ls {}` shows it, and `ctr images rm` of these names removes it: perhaps no \
+             registry has it",
             filters.join(" ")
         ))
     }

@@ -37,7 +37,7 @@ pub mod waste;
 pub const SCHEMA_VERSION: u32 = 1;
 
 pub use arrival::LayerBlob;
-pub use build_cache::{BuildCache, is_for_ctr, is_of_docker};
+pub use build_cache::{BuildCache, CRI_NAMESPACE, is_for_ctr, is_of_docker};
 pub use container::{
     Container, ContainerLog, ContainerState, Owner, OwnersStore, PrintedCommand, removal_command,
     removal_words,

@@ -135,6 +135,7 @@ pub(crate) fn scan_with(
     }
     let mut scan = measured?;
     scan.inventory.findings.extend(findings);
+    state.add_missing_stores(&mut scan);
     stores::note_pulls(&mut scan, request.kubelet.root_dir.as_deref());
     state.pin(&mut scan);
     if record {

@@ -165,6 +165,30 @@ impl State {
             .extend(reported.map(|why| finding(&self.directory, format!("{lead}{why}; {}", why.remedy()))));
     }
 
+    /// Adds a finding for each store that the records of another node's disk name, and that is not on this disk: a disk of
+    /// its own may not be mounted.
+    pub(crate) fn add_missing_stores(&self, scan: &mut Scan) {
+        if !scan.sysroot.is_foreign() || scan.request.names_stores() {
+            return;
+        }
+        let stores = with_node_paths(scan).stores;
+        let newest = self.known.newest_stores();
+        let mut missing: Vec<_> =
+            newest.filter(|id| stores.iter().all(|store| store.root != id.root())).collect();
+        missing.sort();
+        for store in missing {
+            let path = scan.sysroot.root().join(store.root().strip_prefix("/").unwrap_or(store.root()));
+            if scan.inventory.findings.iter().all(|finding| finding.path != path) {
+                let message = format!(
+                    "the node's records name a store of {} here, and there is none: if it is on a disk of its own, \
+                     mount that disk too",
+                    store.kind().as_str()
+                );
+                scan.inventory.findings.push(Finding::incomplete(path, message));
+            }
+        }
+    }
+
     /// Adds the pins of the keep-list to the images. If the keep-list cannot be read, all images count as pinned,
     /// except in a report.
     pub fn pin(&self, scan: &mut Scan) {
@@ -242,7 +266,11 @@ impl State {
         } else {
             self.read(|from| known::ended_lives(from, &missing)).unwrap_or_default()
         };
-        self.known.ages(inventory, &self.moment(), &ended)
+        if foreign.is_some() {
+            self.known.ages_elsewhere(inventory, &self.moment(), &ended)
+        } else {
+            self.known.ages(inventory, &self.moment(), &ended)
+        }
     }
 
     /// Returns the story of an image; its present life is in it if that is recorded.

@@ -20,7 +20,10 @@ use crate::services::state::pins_now;
 use crate::stores::Scan;
 use crate::sys::namespaces;
 
-const HIDDEN: &str = "not all processes of this machine are visible, and any of them may use the stores";
+const HIDDEN: &str = "not all processes are visible here";
+/// Remedy for [`HIDDEN`]. An unseen process may use a store.
+pub(crate) const SHOW_PROCESSES: &str = "run it in the machine's own PID namespace (hostPID: true); on a node that is itself a container, \
+                                         set trust_pid_namespace = true";
 
 fn sees_all(request: &Request) -> bool {
     request.trust_pid_namespace || namespaces::sees_all_processes()
@@ -36,10 +39,7 @@ pub(crate) fn check_namespace(request: &Request) -> Result<(), Error> {
     if sees_all(request) {
         return Ok(());
     }
-    Err(Error::nothing_deleted(HIDDEN).hint(
-        "run it in the machine's own PID namespace (hostPID: true); on a node that is itself a container, \
-               set trust_pid_namespace = true",
-    ))
+    Err(Error::nothing_deleted(HIDDEN).hint(SHOW_PROCESSES))
 }
 
 /// Returns a refusal if each store with images belongs to a daemon that alone deletes there: Docker's own store. Without

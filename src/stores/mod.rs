@@ -38,6 +38,7 @@ use crate::model::refs::{self, Refs};
 use crate::model::{FilesystemIx, Finding, Image, Inventory, Node, NodeIx, StoreId, StoreIx, StoreKind};
 use crate::stores::containers_storage::places::StorePlaces;
 use crate::sys::clock::Present;
+use crate::sys::quiet;
 use crate::sys::sysroot::Sysroot;
 
 pub use discovery::found::ReadStores;
@@ -201,6 +202,7 @@ pub fn measure(
         return Err(unreadable.unwrap_or(ScanError::NoneFound { sysroot, looked, findings }));
     }
     let mut inventory = Inventory { findings, ..Inventory::default() };
+    inventory.findings.extend(empty_places(request, &looked));
 
     let mut filesystems = Filesystems::default();
     let root_filesystems = readings
@@ -260,6 +262,20 @@ pub fn measure(
         trees,
         request,
     })
+}
+
+/// Returns a finding for each directory on the disk of another node where a store could be, and that is empty: the mount
+/// point of a disk that is not mounted looks like this. On a running node, an unused directory is no problem.
+fn empty_places(request: &ScanRequest, looked: &[PathBuf]) -> Vec<Finding> {
+    if !request.sysroot.is_foreign() || request.names_stores() {
+        return Vec::new();
+    }
+    let mut places: Vec<_> = looked.iter().filter_map(|path| request.sysroot.resolve(path).ok()).collect();
+    places.sort();
+    places.dedup();
+    places.retain(|place| quiet::list(place).is_ok_and(|entries| entries.is_empty()));
+    let message = "a store could be here, and the directory is empty: if the store is on a disk of its own, mount that disk here";
+    places.into_iter().map(|place| Finding::incomplete(place, message)).collect()
 }
 
 /// Fills the inventory with the content of each store. Returns the node of each measured slot, and the trees of the

@@ -43,11 +43,16 @@ impl Process {
         format!("{} (pid {})", self.name, self.id)
     }
 
+    /// Returns true if one of its control groups is named after a container.
+    pub(crate) fn is_in_group_of(&self, id: &str) -> bool {
+        cgroups::is_in(&self.group, id)
+    }
+
     /// Returns whether it belongs to a container: it is in a control group of the container, or has a file open in
     /// a directory with the container's name. conmon, for example, works in the container's directory.
     fn is_of_container(&self, id: &str) -> bool {
         !id.is_empty()
-            && (cgroups::is_in(&self.group, id)
+            && (self.is_in_group_of(id)
                 || self.holds.iter().any(|held| held.iter().any(|part| part == OsStr::new(id))))
     }
 }
@@ -178,7 +183,7 @@ impl Processes {
 
     #[must_use]
     pub fn in_group_of(&self, id: &str) -> Option<&Process> {
-        self.all.iter().find(|process| cgroups::is_in(&process.group, id))
+        self.all.iter().find(|process| process.is_in_group_of(id))
     }
 
     #[must_use]

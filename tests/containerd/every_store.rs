@@ -16,7 +16,7 @@ use support::containerd_node::{ContainerdNode, full, image};
 use support::gc_document::{assert_exact, deleted, rule};
 use support::loopfs::{Fs, LoopFs, MIB};
 use support::past;
-use support::program::{list, text, texts};
+use support::program::{self, list, text, texts};
 use support::reserve_file::used_percent;
 use support::running::Watched;
 use support::store::{self, Store, succeed};
@@ -160,6 +160,16 @@ fn each_store_is_emptied_in_its_way(scene: &Scene) {
     let command = "`as uid 5001: podman unshare layersweep --runroot ";
     let lines: Vec<_> = shown.lines().filter(|line| line.contains(command)).collect();
     assert!(lines.len() == 1 && lines[0].starts_with("3 unused images ("), "{shown}");
+
+    // In a PID namespace, a process that uses podman's store may be invisible.
+    let socket = format!("unix://{}", node.rig.socket().display());
+    let doctor = scene.command(&["doctor", "--cri-endpoint", &socket]);
+    let mut inside = Command::new("unshare");
+    program::hermetic(&mut inside);
+    inside.args(["--pid", "--fork", "--mount-proc"]).arg(doctor.get_program()).args(doctor.get_args());
+    let said = program::run(&mut inside).stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let warning = format!("gc deletes no image in {}: not all", podman.store.root().display());
+    assert!(said.contains(&warning) && said.contains("trust_pid_namespace"), "{said}");
 
     let real = scene.json(4, &GC);
     assert_eq!(deleted(&dry), deleted(&real));

@@ -62,3 +62,43 @@ fn exited_container_of_ended_pod_is_listed() {
     let predicted = number(of_batch.unwrap(), "/predicted_bytes");
     assert_eq!(predicted, number(&documents[0], "/stopped/keeps_bytes"), "{plan:#}");
 }
+
+/// containerd has no record of a container's state: the task shows it.
+#[test]
+fn container_without_process_is_stopped() {
+    let Some(node) = ContainerdNode::new(Fs::Ext4, 160 * MIB, &[]) else { return };
+    node.import("tool", &[image(&["tool"], "tool", 8)], "CN default images import");
+    let tool = full("tool");
+    node.rig.shell(&format!(
+        "(NS=default; as_pulled)
+         CN default run -d --null-io {tool} runs /bin/busybox sleep 100000
+         CN default run -d --null-io {tool} ended /bin/busybox dd if=/dev/zero of=/waste bs=1M count=3
+         CN default containers create {tool} created
+         for i in $(seq 600); do CN default tasks ls | grep -q 'ended.*STOPPED' && break; sleep 0.1; done"
+    ));
+    let states = || {
+        let document = node.json(0, &["usage"]);
+        let containers =
+            list(&document, "/stopped/removals").iter().flat_map(|removal| list(removal, "/containers"));
+        let mut names: Vec<_> = containers.map(|container| text(container, "/name").to_owned()).collect();
+        names.sort();
+        (names, document)
+    };
+    let (stopped, document) = states();
+    assert_eq!(stopped, ["ended"], "{document:#}");
+    let command = text(&document, "/stopped/removals/0/command/deletes");
+    assert_eq!(command, "ctr -n default containers rm ended");
+    for (name, state) in [("runs", "running"), ("ended", "exited"), ("created", "exited")] {
+        let explained = node.run(&["explain", name]).expect_code(0).stdout;
+        assert!(explained.contains(&format!("containerd, {state}")), "{name}: {explained}");
+    }
+    let report = node.run(&["report"]).expect_code(0).stdout;
+    assert!(report.contains(command), "{report}");
+
+    node.rig.shell(&command.replace("ctr -n", "CN"));
+    let (stopped, document) = states();
+    assert_eq!(stopped, [""; 0], "{document:#}");
+    node.rig.shell("CN default tasks kill -s KILL runs; CN default tasks rm -f runs; CN default containers rm runs created");
+    let unused = node.run(&["report"]).expect_code(0).stdout;
+    assert!(unused.contains("or `ctr -n default images rm NAME`"), "{unused}");
+}

@@ -11,6 +11,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Command;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::support;
@@ -249,6 +250,14 @@ fn exercise(fs: Fs, read_only: &str) {
         "{:#}",
         report["scan"]["images"]
     );
+    // A container on the disk used its image when the node recorded that, not now.
+    let newest =
+        list(&layersweep(&root, &["history", "--scans", "--format", "json"]).json(), "/scans")[0].clone();
+    let mut images = list(&report, "/scan/images").iter();
+    let batch = images.find(|image| text(image, "/names/0") == "registry.example.org/batch:1").unwrap();
+    let [used, scanned] =
+        [text(batch, "/last_used"), text(&newest, "/at")].map(|time| time.parse::<Timestamp>());
+    assert!(used.clone().unwrap() <= scanned.unwrap(), "{used:?}: {newest:#}");
     let usage = list(&report, "/usage");
     assert!(usage.iter().any(|series| !list(series, "/points").is_empty()), "{usage:#?}");
     let scans = layersweep(&root, &["history", "--scans", "--format", "json"]).expect_code(0).json();
@@ -293,6 +302,33 @@ fn images_of_a_user_are_out_of_reach() {
     let images = run.expect_code(0).json();
     for image in list(&images, "/images") {
         assert!(text(image, "/out_of_reach").ends_with("storage belongs to alice"), "{image:#}");
+    }
+}
+
+/// The disk of a store is not mounted: the records name the store, or its mount point is empty.
+#[test]
+fn store_on_a_missing_disk_is_reported() {
+    if !store::require_tools() || !Fs::Ext4.require() {
+        return;
+    }
+    let disk = LoopFs::new(Fs::Ext4, 64 * MIB);
+    let root = disk.path();
+    let [usual, other] = ["var/lib/containers/storage", "home/alice/.local/share/containers/storage"]
+        .map(|path| root.join(path));
+    small::still(&usual).unmount();
+    tree::copy(&usual, &other);
+    put(root, "etc/passwd", "alice:x:5001:5001::/home/alice:/bin/sh\n");
+    std::os::unix::fs::chown(&other, Some(5001), Some(5001)).unwrap();
+    on_the_node(root, &["scan", "-q"]);
+    layersweep(root, &["usage"]).expect_code(0);
+    std::fs::remove_dir_all(&other).unwrap();
+    for (words, expected) in [("the node's records name a store", 1), ("the directory is empty", 2)] {
+        for command in ["usage", "report"] {
+            let run = layersweep(root, &[command]).expect_code(3);
+            assert_eq!(run.stderr.matches("mount that disk").count(), expected, "{}", run.stderr);
+            assert!(run.stderr.contains(words), "{}", run.stderr);
+        }
+        std::fs::create_dir_all(root.join("var/lib/containerd")).unwrap();
     }
 }
 

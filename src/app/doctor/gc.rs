@@ -5,10 +5,12 @@ use super::node::Node;
 use super::{configuration, static_pods};
 use crate::execute::way::Way;
 use crate::model::Store;
-use crate::model::text::display::shell_word;
+use crate::model::text::display::{listed, shell_word};
 use crate::node::timers::{self, GC, GC_SERVICE, OF_USER, TimerState};
 use crate::services::paths::owners_store;
 use crate::services::policy_context;
+use crate::services::reach::Reach;
+use crate::services::store_editing::{self, SHOW_PROCESSES};
 use crate::stores::Scan;
 use crate::stores::containers_storage::config::users_stores;
 
@@ -38,11 +40,26 @@ pub(super) fn refusals(node: &Node<'_>) -> Vec<Check> {
             vec![Check::warning("", format!("gc would be refused now: {}", refusal.reason()), remedy)]
         }
         None if is_refused_by_files => Vec::new(),
+        None if let Some(check) = hidden_processes(node, reach) => vec![check],
         None => vec![Check::ok(
             "",
             format!("no reason was found for which `{}` would be refused now", reach.command()),
         )],
     }
+}
+
+/// Reports that a run leaves the images of stores out because a process that uses one may be invisible.
+fn hidden_processes(node: &Node<'_>, reach: &Reach) -> Option<Check> {
+    let why = store_editing::obstacle(node.request)?;
+    let scan = node.scan()?;
+    let stores = scan.inventory.stores.iter().enumerate().filter(|(position, store)| {
+        let is_closed = matches!(reach.ways.get(*position), Some(Way::Closed(_)));
+        let is_roots = || owners_store(scan, (*position).into()).user.is_none();
+        is_closed && store.kind.facts().is_editable && !store.read_only && is_roots()
+    });
+    let roots: Vec<_> = stores.map(|(_, store)| node.shown(&store.root)).collect();
+    let message = format!("gc deletes no image in {}: {why}", listed(&roots));
+    (!roots.is_empty()).then(|| Check::warning("", message, SHOW_PROCESSES))
 }
 
 /// Names the timer that empties each store with images.

@@ -370,6 +370,9 @@ fn remembered(known: &RememberedDoc, now: Timestamp, screen: &Screen) -> String 
             let times = count(known.use_count, "time", "times");
             format!("  used    {times}, last {} ({ago} ago)\n", screen.time_on(last, now))
         }
+        None if known.use_count > 0 => {
+            format!("  used    {}, at an unknown time\n", count(known.use_count, "time", "times"))
+        }
         None => "  used    never, as far as recorded\n".to_owned(),
     });
     for life in &known.earlier_lives {

@@ -11,7 +11,7 @@ use crate::model::rules::Rule;
 use crate::model::text::display::{self, shell_reference, shell_word, short_id, span};
 use crate::model::{
     Consistency, Container, ContainerIx, ContainerState, FilesystemIx, ImageIx, Leak, LeakClass, LeakIx,
-    NodeKind, OriginKind, PinReason, PrintedCommand, StoreIx, Verdict,
+    NodeKind, OriginKind, PinReason, PrintedCommand, StoreIx, Verdict, is_for_ctr,
 };
 use crate::policy::leaks::{self, Decision, KeepReason};
 use crate::services::diagnosis::context::Context;
@@ -21,7 +21,9 @@ use crate::services::diagnosis::parts::kind_of_large;
 use crate::services::diagnosis::ranking::rank;
 use crate::services::diagnosis::{Cause, CauseGroup, CauseKind, Disk, LEAST, Planned};
 use crate::services::paths::owners_store;
+use crate::services::store_editing::SHOW_PROCESSES;
 use crate::stores::Scan;
+use crate::sys::namespaces;
 
 /// Returns the causes of the usage of all filesystems, ranked as in [`rank`].
 pub fn causes(context: &Context<'_>, disks: &[Disk]) -> Vec<Cause> {
@@ -66,16 +68,16 @@ fn images_of(context: &Context<'_>, standing: Standing) -> Vec<ImageIx> {
 /// Returns a cause for each reason why layersweep cannot delete unused images on this node.
 fn out_of_reach(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     let inventory = &context.scan.inventory;
-    // Each store has its own remedy, and where a tool deletes, images that no registry may have are apart.
+    // Each store has its own remedy. If a command deletes the images, those that no registry may have are apart.
     let mut by_reason: BTreeMap<(String, StoreIx, bool), Vec<ImageIx>> = BTreeMap::new();
     for image_ix in (0..inventory.images.len()).map(ImageIx::from) {
         if refs::standing(inventory, &context.scan.refs, image_ix) == Standing::Unused
             && let Some(obstacle) = inventory.obstacle(image_ix)
         {
             let image = &inventory[image_ix];
-            let is_only_here = removing_tool(context.scan, image.store).is_some()
-                && !image.names.is_empty()
-                && image.origin.may_lack_a_registry();
+            let has_command = removing_tool(context.scan, image.store).is_some()
+                || image.id.namespace().is_some_and(is_for_ctr);
+            let is_only_here = has_command && !image.names.is_empty() && image.origin.may_lack_a_registry();
             by_reason.entry((obstacle, image.store, is_only_here)).or_default().push(image_ix);
         }
     }
@@ -174,6 +176,14 @@ pub fn remedy_out_of_reach(scan: &Scan, image_ix: ImageIx) -> String {
             format!("`{tool} rmi NAME` deletes one, `{tool} image prune` those without a name")
         }
         Some("moby") => "Docker deletes them; `docker image ls` lists them".into(),
+        Some(namespace) if is_for_ctr(namespace) => {
+            let ctr = format!("ctr -n {} images", shell_word(namespace));
+            if image.origin.may_lack_a_registry() {
+                format!("`{ctr} ls` lists them; perhaps no registry has them")
+            } else {
+                format!("the program that uses the namespace deletes them, or `{ctr} rm NAME`")
+            }
+        }
         Some(namespace) => format!("the program that uses the namespace {namespace} deletes them"),
         None if inventory.silent_stores.contains(&image.store) => {
             let runtime = store.kind.runtime();
@@ -188,6 +198,12 @@ pub fn remedy_out_of_reach(scan: &Scan, image_ix: ImageIx) -> String {
         None if inventory.closed_stores.contains(&image.store) => {
             let command = owners_store(scan, image.store).gc_of_user();
             command.map_or_else(String::new, |command| format!("`{command}` deletes them by policy"))
+        }
+        None if store.kind.facts().is_editable
+            && !scan.sysroot.is_foreign()
+            && !namespaces::sees_all_processes() =>
+        {
+            SHOW_PROCESSES.to_owned()
         }
         None if store.kind.facts().is_editable => {
             let (flag, root) = (store.kind.facts().flag, shell_word(&store.root.to_string_lossy()));

@@ -17,7 +17,7 @@ use crate::model::text::display::{bytes, count, listed, shell_word, short_id};
 use crate::model::text::names::names;
 use crate::model::{
     Consistency, Container, ContainerIx, ContainerState, FilesystemIx, ImageIx, Inventory, LeakClass, NodeIx,
-    NodeKind, Owner, OwnersStore, PrintedCommand, Size, StoreIx, removal_words,
+    NodeKind, Owner, OwnersStore, PrintedCommand, Size, StoreIx, is_for_ctr, removal_words,
 };
 use crate::services::diagnosis::{LEAST, least};
 use crate::services::paths::owners_store;
@@ -520,7 +520,11 @@ fn remark(owner: Owner, id: &str) -> Option<&'static str> {
     const BY_GC: &str = "`layersweep gc` deletes such a container too, with [containers] enabled";
     match owner {
         Owner::CriO => Some(BY_GC),
-        Owner::Containerd if !id.contains('/') => Some(BY_GC),
+        Owner::Containerd => match id.rsplit_once('/') {
+            None => Some(BY_GC),
+            Some(("default" | "k8s.io", _)) => None,
+            Some(_) => Some("the program that uses the namespace may have its own record of the container"),
+        },
         Owner::Buildah => Some("such a container belongs to a build, which may be unfinished"),
         _ => None,
     }
@@ -597,11 +601,17 @@ fn lets_free(
     freed: u64,
     needs_others: bool,
 ) -> String {
+    let namespace = images.first().and_then(|image| Some(image.id.split_once('/')?.0));
     let whom = match (deleted_by, tool) {
         (DeletedBy::Gc, _) => "gc".to_owned(),
         (DeletedBy::User, _) => "the user's gc".to_owned(),
         (DeletedBy::Owner, Some(tool)) => format!("`{tool} rmi`"),
-        (DeletedBy::Owner, None) => "the owner of the images".to_owned(),
+        (DeletedBy::Owner, None) => match namespace {
+            Some(namespace) if is_for_ctr(namespace) => {
+                format!("`ctr -n {} images rm`", shell_word(namespace))
+            }
+            _ => "the owner of the images".to_owned(),
+        },
     };
     let names = listed(&first(images.iter().map(|image| image.name.clone())));
     let others = match (needs_others, images.len()) {
@@ -748,7 +758,21 @@ mod tests {
                 "ctr -n default containers rm 0123456789abcdef",
                 "",
             ),
-            (Owner::Containerd, format!("ci/{id}"), false, "", "use the program that created"),
+            (
+                Owner::Containerd,
+                format!("k8s.io/{id}"),
+                false,
+                "ctr -n k8s.io containers rm 0123456789abcdef",
+                "",
+            ),
+            (
+                Owner::Containerd,
+                format!("ci/{id}"),
+                false,
+                "ctr -n ci containers rm 0123456789abcdef",
+                "the program that uses the namespace",
+            ),
+            (Owner::Containerd, format!("buildkit/{id}"), false, "", "use the program that created"),
             (Owner::Podman, id.to_owned(), false, "podman rm 0123456789ab", ""),
             (Owner::Buildah, id.to_owned(), false, "buildah rm 0123456789ab", "such a container belongs"),
             (Owner::Unknown, id.to_owned(), false, "", "use the tool"),

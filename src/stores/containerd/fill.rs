@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use jiff::SignedDuration;
 
 use super::gc::{Graph, Ref};
-use super::metadata::Namespace;
+use super::metadata::{ContainerRecord, Namespace};
 use super::places::META_DB;
 use super::snapshot::Snapshot;
 use super::units::{ContainerdUnit, RootUnit};
@@ -191,6 +191,14 @@ impl<'a> Filler<'a> {
 /// Returns `name` in CRI's namespace, `namespace/name` in any other.
 pub(super) fn qualified(namespace: &str, name: &str) -> String {
     if namespace == KUBERNETES { name.to_owned() } else { format!("{namespace}/{name}") }
+}
+
+/// Returns the id of a container: alone for one of CRI, otherwise with its namespace, also in CRI's own.
+pub(super) fn id_of_container(namespace: &str, record: &ContainerRecord) -> String {
+    match record.cri {
+        None => format!("{namespace}/{}", record.id),
+        Some(_) => qualified(namespace, &record.id),
+    }
 }
 
 /// Returns the namespace and the hexadecimal digest in an image's id, as created by [`qualified`].

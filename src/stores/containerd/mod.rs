@@ -18,4 +18,5 @@ pub mod places;
 pub mod read;
 pub mod snapshot;
 pub(crate) mod store;
+mod tasks;
 pub mod units;

@@ -84,7 +84,7 @@ pub struct Snapshot {
     pub cached_layers: HashMap<(usize, u64), String>,
     /// True if more snapshots have their content in a cache, but its path cannot be read.
     pub more_cached_layers: bool,
-    /// States of containers by CRI's status files, by container id.
+    /// States of containers by the ids of the inventory: of CRI's by their status files, of others by their tasks.
     pub states: HashMap<String, ContainerState>,
     /// Docker's records of its containers, by container id.
     pub docker: HashMap<String, DockerRecord>,

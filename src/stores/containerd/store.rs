@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use super::metadata::snapshotter::{BackendSnapshot, SnapshotKind};
 use super::snapshot::Snapshot;
 use super::units::{self, ContainerdUnit, RootUnit};
-use super::{fill, read};
+use super::{fill, read, tasks};
 use crate::disk::filesystem::CostModel;
 use crate::disk::{Fingerprint, Fingerprinter, Tally};
 use crate::model::{ContainerState, FilesystemIx, NodeIx, StoreIx, StoreKind};
@@ -94,6 +94,10 @@ impl Store for Containerd {
         if filling.request.sysroot.is_foreign() {
             // Mounts of this system's containers below /run mean nothing for the other system.
             mounts.retain(|mount| mount.starts_with(&self.snapshot.places.root));
+        }
+        if filling.request.measure.reads_mounts() {
+            let states = tasks::states(&self.snapshot, &mounts);
+            self.snapshot.states.extend(states);
         }
         let writer = InventoryWriter::of(filling, store, root_costs, &mounts);
         let nodes =

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use super::images::ImageGroups;
 use super::volumes::Volumes;
-use super::{Filler, qualified};
+use super::{Filler, id_of_container, qualified};
 use crate::model::text::reference::bare_id;
 use crate::model::{Container, ContainerState, Owner};
-use crate::stores::containerd::metadata::Namespace;
+use crate::stores::containerd::metadata::{ContainerRecord, Namespace};
 use crate::stores::containerd::places::TASKS;
 
 impl<'a> Filler<'a> {
@@ -22,6 +22,11 @@ impl<'a> Filler<'a> {
             for (record, is_bare) in containers.chain(bare) {
                 let mut holds = self.containers.get(&record.id).cloned().unwrap_or_default();
                 holds.extend(self.nodes(namespace, &graph.container(record)));
+                let id = if is_bare {
+                    qualified(&namespace.name, &record.id)
+                } else {
+                    id_of_container(&namespace.name, record)
+                };
                 let group = groups.of(&namespace.name, record);
                 let cri = record.cri.as_ref();
                 let recorded = cri.and_then(|cri| cri.image_ref.as_deref()).map(bare_id);
@@ -31,7 +36,6 @@ impl<'a> Filler<'a> {
                     if is_bare { Some(&record.id) } else { cri.and_then(|cri| cri.sandbox_id.as_ref()) };
                 let pod = cri.and_then(|_| pods.get(sandbox_id.unwrap_or(&record.id).as_str()));
                 self.writer.inventory.containers.push(Container {
-                    id: qualified(&namespace.name, &record.id).into(),
                     store: self.writer.store,
                     name: cri.and_then(|cri| cri.name.clone()).unwrap_or_else(|| record.id.clone()),
                     owner: Owner::Containerd,
@@ -39,7 +43,8 @@ impl<'a> Filler<'a> {
                     image: group.map(|group| group.image),
                     volumes: volumes.of(&namespace.name, &record.id),
                     created: record.created,
-                    state: self.state(namespace, &record.id),
+                    state: self.state(namespace, &id, record),
+                    id: id.into(),
                     sandbox: is_bare || cri.is_some_and(|cri| cri.sandbox),
                     sandbox_id: sandbox_id.cloned(),
                     namespace: Some(
@@ -58,11 +63,12 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Returns the state recorded by CRI. A mounted root filesystem shows that a container runs.
-    fn state(&self, namespace: &Namespace, id: &str) -> ContainerState {
+    /// Returns the state recorded by CRI, or shown by the task of a container outside CRI. Otherwise a mounted root
+    /// filesystem shows that a container runs.
+    fn state(&self, namespace: &Namespace, id: &str, record: &ContainerRecord) -> ContainerState {
         match self.snapshot.states.get(id).copied() {
-            Some(ContainerState::Exited) => ContainerState::Exited,
-            _ if self.is_mounted(namespace, id) => ContainerState::Running,
+            Some(state @ (ContainerState::Exited | ContainerState::Unknown)) => state,
+            _ if self.is_mounted(namespace, &record.id) => ContainerState::Running,
             noted => noted.unwrap_or(ContainerState::Unknown),
         }
     }
