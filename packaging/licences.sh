@@ -86,16 +86,19 @@ printf '%s\t%s\t%s\n' d3-hierarchy '3.1.3, in the page of a report' "$PWD/src/re
 awk -F '\t' 'NR == FNR { linked[$1 " " $2] = 1; next } ($1 " " $2) in linked' "$work/crates" "$work/places" |
     LC_ALL=C sort | while IFS='	' read -r name version dir; do
     for file in "$dir"/LICEN[SC]E* "$dir"/license* "$dir"/COPYING* "$dir"/COPYRIGHT* "$dir"/NOTICE* "$dir"/UNLICENSE* "$dir"/*.LICENSE "$dir"; do
-        [ -f "$file" ] || continue
-        sum=$(tr -d '\r' <"$file" | sha256sum | cut -c 1-64)
-        [ -e "$work/$sum.text" ] || tr -d '\r' <"$file" >"$work/$sum.text"
-        [ -e "$work/$sum.who" ] || echo "$sum" >>"$work/order"
-        echo "$name $version: $(basename "$file")" >>"$work/$sum.who"
+        [ ! -f "$file" ] || printf '%s\t%s\n' "$name $version: ${file##*/}" "$file"
     done
-done
-while read -r sum; do
-    printf '\n%s\n' '================================================================================'
-    cat "$work/$sum.who"
-    printf '%s\n\n' '--------------------------------------------------------------------------------'
-    cat "$work/$sum.text"
-done <"$work/order"
+done >"$work/files"
+LC_ALL=C awk -F '\t' '
+    {
+        text = ""
+        while ((getline line <$2) > 0) { gsub(/\r/, "", line); text = text line "\n" }
+        close($2)
+        if (!(text in users)) texts[++count] = text
+        users[text] = users[text] $1 "\n"
+    }
+    function rule(character) { rule_of = sprintf("%80s", ""); gsub(/ /, character, rule_of); return rule_of }
+    END {
+        for (at = 1; at <= count; at++)
+            printf "\n%s\n%s%s\n\n%s", rule("="), users[texts[at]], rule("-"), texts[at]
+    }' "$work/files"

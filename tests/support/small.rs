@@ -17,7 +17,7 @@ pub fn store(root: &Path) -> Store {
 /// Creates the same store without the running container, for tests that copy the store, unmount its filesystem or
 /// need a store that does not change.
 pub fn still(root: &Path) -> Store {
-    let store = Store::of(root, "overlay", &images());
+    let store = Store::unopened(root, "overlay", &images());
     store.podman(["create", "--name", "web", "--network", "none", &name("a"), "/x"]);
     store
 }

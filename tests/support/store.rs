@@ -106,14 +106,20 @@ impl Store {
 
     /// Creates a store of these images, as if podman had just loaded them. Equal images are loaded once for all tests.
     pub fn of(root: &Path, driver: &str, images: &[archive::ImageSpec]) -> Self {
+        let store = Self::unopened(root, driver, images);
+        // Podman creates its own files, and mounts what it mounts after loading.
+        store.podman(["images", "--quiet"]);
+        store
+    }
+
+    /// Creates the same store without podman's own files, for a caller that runs podman next.
+    pub fn unopened(root: &Path, driver: &str, images: &[archive::ImageSpec]) -> Self {
         let store = Self::at(root, driver);
         made::copy(&format!("{images:?}"), driver, root, |root| {
             let store = Self::at(root, driver);
             store.load(images);
             store.unmount();
         });
-        // Podman creates its own files, and mounts what it mounts after loading.
-        store.podman(["images", "--quiet"]);
         store.record_as_pulled();
         store
     }
