@@ -228,6 +228,9 @@ pub struct KeptDoc {
     pub frees_bytes: u64,
     /// Time at which the rule stops keeping it; null if that does not depend on time.
     pub until: Option<Timestamp>,
+    /// Root of its store; empty if it is in none.
+    #[serde(skip)]
+    pub store: String,
     /// Command that explains it.
     #[serde(skip)]
     pub explain: String,
@@ -382,6 +385,7 @@ fn kept(result: &GcResult, kept: &Kept) -> KeptDoc {
         since_run_began: kept.since_run_began,
         frees_bytes: kept.frees_bytes,
         until: kept.until,
+        store: kept.target.store_root(),
         explain: result.plan.explain_command(&kept.target),
         closed_store,
     }

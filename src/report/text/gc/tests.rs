@@ -70,6 +70,7 @@ fn kept(name: &str, rule: Rule) -> KeptDoc {
         since_run_began: false,
         frees_bytes: 1 << 20,
         until: None,
+        store: "/s".into(),
         explain: format!("layersweep explain {}", crate::model::text::display::short_id(&name.repeat(32))),
         closed_store: None,
     }
@@ -318,13 +319,18 @@ fn removal(images: Vec<HeldImage>, names: &[&str]) -> StoppedRemoval {
     }
 }
 
-/// Formats the images in use: `aa`, which the stopped containers `names` keep, and others.
+/// Formats the images in use: `aa`, which the stopped containers `names` keep, and others; the `aa` among these is that of
+/// another store.
 fn in_use(names: &[&str], others: &[&str]) -> String {
     let image = HeldImage { id: "aa".repeat(32), name: "aa".into(), store: "/s".into() };
     let removals = vec![removal(vec![image.clone()], names), removal(vec![], &["large"])];
     let stopped = StoppedHolders { images: vec![image], keeps_bytes: 105 << 20, removals };
     let others = others.iter().zip(1..);
-    let others = others.map(|(name, bytes)| KeptDoc { frees_bytes: bytes, ..kept(name, Rule::InUse) });
+    let others = others.map(|(name, bytes)| KeptDoc {
+        frees_bytes: bytes,
+        store: if *name == "aa" { "/other" } else { "/s" }.into(),
+        ..kept(name, Rule::InUse)
+    });
     let kept = [kept("aa", Rule::InUse)].into_iter().chain(others).collect();
     let text = shown(&GcDoc { outcome: OutcomeKind::NotReached, kept, stopped, ..document() }, None);
     text[text.rfind("in use").unwrap()..].to_owned()
@@ -337,6 +343,10 @@ fn stopped_containers_are_named_before_users() {
         in_use(&["ci", "db", "etl", "web"], &["bb", "cc", "dd", "ee"]),
         "in use, 1 of them only by stopped containers: ci, db, etl, 1 more (105.0 MiB)\n  ee: why ee stays\n  dd: why dd \
          stays\n  cc: why cc stays\n  and 1 more; `layersweep explain bbbbbbbbbbbb` says by which container\n"
+    );
+    assert_eq!(
+        in_use(&["etl"], &["aa"]),
+        "in use, 1 of them only by stopped containers: etl (105.0 MiB)\n  aa: why aa stays\n"
     );
 }
 
