@@ -162,6 +162,9 @@ pub struct GcFilesystemDoc {
     /// Targets that were missed at the start: `used`, `free`, `inodes`.
     #[cfg_attr(test, schemars(with = "Vec<String>"))]
     pub started: Started,
+    /// The deletions by age ended a shortage, so that none was left for space.
+    #[serde(skip)]
+    pub ended_by_age: bool,
     /// Expected cost of the deletions for space; null without such deletions and with the order `idle`.
     pub pulls: Option<ExpectedPulls>,
     /// `not_needed`, `reached`, `not_reached` or `failed`.
@@ -423,6 +426,9 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
         predicted_bytes: 0,
         measured_bytes: result.outcome.as_ref().map(|_| 0),
         started: plan.started,
+        ended_by_age: result.plan.trigger.age
+            && !plan.started.any()
+            && before.is_some_and(|space| result.targets.start(space).is_ok_and(Started::any)),
         pulls: plan.pulls,
         outcome: match plan.end {
             PassEnd::NotNeeded => OutcomeKind::NotNeeded,

@@ -119,6 +119,7 @@ fn document() -> GcDoc {
             predicted_bytes: 100 << 20,
             measured_bytes: Some(99 << 20),
             started: Started { used: true, ..Started::default() },
+            ended_by_age: false,
             pulls: None,
             outcome: OutcomeKind::Reached,
         }],
@@ -525,6 +526,12 @@ fn deletion_only_by_age_is_shown_first() {
     document.filesystems[0].started = Started::default();
     document.deleted[0].reason = Reason::Age;
     assert_eq!(first(&document), "/var: 77.00% used before: no deletion needed for space, only by age");
+    document.filesystems[0].ended_by_age = true;
+    let enough = "/var: 77.00% used before: no deletion needed for space after those by age";
+    assert_eq!(first(&document), enough);
+    document.filesystems[0].ended_by_age = false;
+    document.filesystems[0].mount = "/data".into();
+    assert_eq!(first(&document), "/data: 77.00% used before: no deletion needed", "they free nothing here");
     document.deleted.clear();
-    assert_eq!(first(&document), "/var: 77.00% used before: no deletion needed");
+    assert_eq!(first(&document), "/data: 77.00% used before: no deletion needed");
 }
