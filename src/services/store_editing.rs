@@ -20,7 +20,7 @@ use crate::services::state::pins_now;
 use crate::stores::Scan;
 use crate::sys::namespaces;
 
-const HIDDEN: &str = "not all processes of this machine are visible, and any of them may use the stores";
+const HIDDEN: &str = "not all processes are visible, and any of them may use the stores";
 
 fn sees_all(request: &Request) -> bool {
     request.trust_pid_namespace || namespaces::sees_all_processes()
