@@ -410,11 +410,11 @@ mod tests {
             };
             compare(input, measured, Some(&listing), kubelet_policy(&policy)).unwrap()
         };
-        let space = Ok(made.space());
+        let measured = [Ok(made.space()), Ok(made.space())];
         let facts = made.facts();
         let twice = [facts.clone(), facts.clone()].concat();
-        let one = compared(&alone, &facts, &[space.clone()]);
-        assert_eq!(compared(&both, &twice, &[space.clone(), space]), one);
+        let one = compared(&alone, &facts, &measured[..1]);
+        assert_eq!(compared(&both, &twice, &measured), one);
         let [_, idle, cheapest] = &one.policies[..] else { panic!("{one:?}") };
         assert!(cheapest.pulls.bytes <= idle.pulls.bytes && idle.never_pulled == 0, "{one:?}");
     }
