@@ -251,8 +251,9 @@ fn stopped(scan: &Scan, subject: Option<Subject>) -> StoppedHolders {
             let users = containers.filter(|(_, container)| container.uses(image_ix));
             let users: Vec<_> = users.map(|(position, _)| position.into()).collect();
             let holders = StoppedHolders::of(scan, &users);
-            let id = &scan.inventory[image_ix].id;
-            Some(holders).filter(|holders| holders.keeps(id))
+            let image = &scan.inventory[image_ix];
+            let store = scan.inventory[image.store].root.to_string_lossy();
+            Some(holders).filter(|holders| holders.keeps(&store, &image.id))
         }
         Some(Subject::Container(container_ix)) => Some(StoppedHolders::of(scan, &[container_ix])),
         _ => None,

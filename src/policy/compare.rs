@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
-use crate::model::deletion::plan::ExpectedPulls;
+use crate::model::deletion::plan::{ExpectedPulls, Step};
 use crate::model::space::{Measured, Space, Started};
 use crate::model::text::display::two_decimals;
 use crate::model::text::names::names;
@@ -57,7 +57,7 @@ pub struct Prediction {
     pub policy: ComparedPolicy,
     /// Runs that did something, or failed.
     pub runs: Vec<PredictedRun>,
-    /// Number of deleted images.
+    /// Number of images deleted for this filesystem, or that free something on it.
     pub deleted: usize,
     /// Deleted images that were never pulled, so that no registry may have them.
     pub never_pulled: usize,
@@ -65,7 +65,7 @@ pub struct Prediction {
     pub believed_bytes: u64,
     /// Bytes freed on the filesystem.
     pub freed_bytes: u64,
-    /// Bytes that are expected to be pulled again for all deleted images; the lower bound only for `cheapest`.
+    /// Bytes that are expected to be pulled again for these images; the lower bound only for `cheapest`.
     pub pulls: ExpectedPulls,
     /// Percentage used in the end, two decimals.
     pub usage_after_percent: f64,
@@ -76,7 +76,7 @@ pub struct Prediction {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "PredictedRunDoc"))]
 pub struct PredictedRun {
-    /// Ids of the deleted images, in order.
+    /// Ids of these images, in order.
     pub deleted: Vec<String>,
     /// Artifacts that the runtime reported as deleted but did not delete.
     pub still_there: Vec<String>,
@@ -136,11 +136,13 @@ pub fn compare(
     let kubelet = listing.zip(kubelet_policy).map(|(listing, policy)| {
         let mut node = SimulatedNode::new(input.inventory, input.refs, listing, measured.to_vec());
         node.keeps_artifacts = true;
-        predict_kubelet(input, node, space, policy).priced(&input, &costs)
+        let (prediction, images) = predict_kubelet(input, node, space, policy);
+        prediction.priced(&input, &costs, images)
     });
-    let planned = [(idle, idle_plan), (cheapest, cheapest_plan)];
-    let planned = planned
-        .map(|(policy, plan)| predict_exact(policy, &plan, filesystem, space, &input).priced(&input, &costs));
+    let planned = [(idle, idle_plan), (cheapest, cheapest_plan)].map(|(policy, plan)| {
+        let (prediction, images) = predict_exact(policy, &plan, filesystem, space, &input);
+        prediction.priced(&input, &costs, images)
+    });
     Some(Comparison {
         filesystem,
         usage_before_percent: two_decimals(space.used_percent()),
@@ -148,19 +150,20 @@ pub fn compare(
     })
 }
 
-/// Runs the collector until it deletes nothing more. `space`: numbers of the image filesystem before.
+/// Runs the collector until it deletes nothing more. `space`: numbers of the image filesystem before. Returns also the
+/// deleted images.
 fn predict_kubelet(
     input: Input<'_>,
     mut node: SimulatedNode<'_>,
     space: Space,
     policy: KubeletPolicy,
-) -> Prediction {
+) -> (Prediction, Vec<ImageIx>) {
     let mut manager = node.manager(policy, &input);
     let ids =
         |images: &[ImageIx]| images.iter().map(|image| input.inventory[*image].id.to_string()).collect();
     let mut after = space;
     let mut streak = kubelet::FailureStreak::default();
-    let mut runs = Vec::new();
+    let (mut runs, mut images) = (Vec::new(), Vec::new());
     let mut now = input.now;
     let mut idle_runs = 0;
     while runs.len() < MAX_RUNS {
@@ -178,6 +181,7 @@ fn predict_kubelet(
         }
         let mut events: Vec<_> = report.events.iter().map(|event| event.as_str()).collect();
         events.extend(reports.then_some(kubelet::KubeletEvent::ImageGCFailed.as_str()));
+        images.extend_from_slice(&deleted);
         runs.push(PredictedRun {
             deleted: ids(&deleted),
             still_there: ids(&still_there),
@@ -197,22 +201,27 @@ fn predict_kubelet(
             break;
         }
     }
-    prediction(ComparedPolicy::Kubelet, runs, &after, policy.is_at_low(&after))
+    (prediction(ComparedPolicy::Kubelet, runs, &after, policy.is_at_low(&after)), images)
 }
 
+/// Returns what the plan does on one filesystem, and the images that it deletes for it or that free something there: a
+/// plan deletes on every filesystem that is short of space.
 fn predict_exact(
     policy: ComparedPolicy,
     plan: &Plan,
     filesystem: FilesystemIx,
     space: Space,
     input: &Input<'_>,
-) -> Prediction {
+) -> (Prediction, Vec<ImageIx>) {
+    let steps = plan.steps.iter();
+    let steps: Vec<_> = steps
+        .filter(|step| step.filesystem == Some(filesystem) || step.predicted_on(filesystem) > 0)
+        .collect();
     let part = plan.filesystems.iter().find(|part| part.filesystem == filesystem);
     let after = part.and_then(|part| part.after.clone()?.ok()).unwrap_or(space);
-    let freed_bytes =
-        plan.steps.iter().map(|step| step.predicted_on(filesystem)).fold(0, u64::saturating_add);
+    let freed_bytes = steps.iter().map(|step| step.predicted_on(filesystem)).fold(0, u64::saturating_add);
     let run = PredictedRun {
-        deleted: plan.steps.iter().map(|step| step.target.id.clone()).collect(),
+        deleted: steps.iter().map(|step| step.target.id.clone()).collect(),
         still_there: vec![],
         wanted_bytes: part.map_or(0, |part| part.wanted.bytes),
         believed_bytes: freed_bytes,
@@ -226,7 +235,7 @@ fn predict_exact(
     let is_reached = input.policy.targets.wanted(all, &after).bytes == 0;
     let at_least_bytes = part.and_then(|part| part.pulls?.at_least_bytes);
     let pulls = ExpectedPulls { at_least_bytes, ..ExpectedPulls::default() };
-    Prediction { pulls, ..prediction(policy, runs, &after, is_reached) }
+    (Prediction { pulls, ..prediction(policy, runs, &after, is_reached) }, images(input.inventory, &steps))
 }
 
 fn prediction(
@@ -250,9 +259,10 @@ fn prediction(
 }
 
 impl Prediction {
-    /// Adds what the deleted images are expected to cost.
-    fn priced(mut self, input: &Input<'_>, costs: &PullCosts) -> Self {
-        let images = images(input.inventory, &self.runs);
+    /// Adds what the deleted images are expected to cost. The kubelet may delete one more than once.
+    fn priced(mut self, input: &Input<'_>, costs: &PullCosts, mut images: Vec<ImageIx>) -> Self {
+        images.sort_unstable();
+        images.dedup();
         let cost = costs.of_images(input, &images);
         self.pulls = ExpectedPulls { bytes: cost.bytes(), is_estimated: cost.is_estimated, ..self.pulls };
         self.never_pulled = images.iter().filter(|image| !costs.can_return(**image)).count();
@@ -260,20 +270,25 @@ impl Prediction {
     }
 }
 
-/// Returns the images that the runs delete, each once.
-fn images(inventory: &Inventory, runs: &[PredictedRun]) -> Vec<ImageIx> {
-    let deleted: HashSet<_> = runs.iter().flat_map(|run| &run.deleted).map(String::as_str).collect();
+/// Returns the images that the steps delete. Another store may have images with the same ids.
+fn images(inventory: &Inventory, steps: &[&Step]) -> Vec<ImageIx> {
+    let targets = steps.iter().map(|step| (step.target.store.as_ref(), step.target.id.as_str()));
+    let deleted: HashSet<_> = targets.collect();
+    let stores = inventory.store_ids();
     let images = (0..).map(ImageIx::from).zip(&inventory.images);
-    images.filter(|(_, image)| deleted.contains(image.id.as_str())).map(|(ix, _)| ix).collect()
+    let of_steps =
+        images.filter(|(_, image)| deleted.contains(&(stores.get(image.store.get()), image.id.as_str())));
+    of_steps.map(|(ix, _)| ix).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Owner;
     use crate::model::refs::Refs;
+    use crate::model::{Image, NodeIx, Owner};
     use crate::policy::Ages;
     use crate::policy::Policy;
+    use crate::policy::input::Facts;
     use crate::policy::scenario::Scenario;
     use crate::policy::space::{Targets, Thresholds};
 
@@ -360,6 +375,48 @@ mod tests {
         let before = plan.filesystems[0].after.clone().unwrap().unwrap();
         let before = Space { available_bytes: before.available_bytes - last.predicted_bytes(), ..before };
         assert!(before.used_percent() > 69.0, "every deleted image was necessary");
+    }
+
+    /// Another store, on a disk of its own, has the same images.
+    #[test]
+    fn another_disk_does_not_change_the_columns() {
+        let made = Scenario::article();
+        let alone = made.inventory();
+        let (listing, policy) = (Scenario::listing(&alone), marks(74, 69));
+        let mut both = alone.clone();
+        both.filesystems.extend(alone.filesystems.clone());
+        both.filesystems[1].mount = "/home".into();
+        both.stores.extend(alone.stores.clone());
+        (both.stores[1].root, both.stores[1].filesystem) = ("/home/storage".into(), 1.into());
+        let offset = |node: &NodeIx| NodeIx::from(node.get() + alone.nodes.len());
+        both.nodes.extend(alone.nodes.iter().cloned().map(|mut node| {
+            (node.store, node.filesystem) = (1.into(), 1.into());
+            node.needs = node.needs.iter().map(offset).collect();
+            node
+        }));
+        both.images.extend(alone.images.iter().cloned().map(|image| {
+            let holds = image.holds.iter().map(offset).collect();
+            Image { store: 1.into(), holds, ..image }
+        }));
+        let compared = |inventory: &Inventory, facts: &[Facts], measured: &[Measured]| {
+            let input = Input {
+                inventory,
+                refs: &Refs::new(inventory),
+                facts,
+                full_filesystems: &[],
+                policy: &policy,
+                now: made.now,
+                scanned: made.now,
+            };
+            compare(input, measured, Some(&listing), kubelet_policy(&policy)).unwrap()
+        };
+        let measured = [Ok(made.space()), Ok(made.space())];
+        let facts = made.facts();
+        let twice = [facts.clone(), facts.clone()].concat();
+        let one = compared(&alone, &facts, &measured[..1]);
+        assert_eq!(compared(&both, &twice, &measured), one);
+        let [_, idle, cheapest] = &one.policies[..] else { panic!("{one:?}") };
+        assert!(cheapest.pulls.bytes <= idle.pulls.bytes && idle.never_pulled == 0, "{one:?}");
     }
 
     /// The kubelet does not know podman's containers: every run tries to delete their images, without success.

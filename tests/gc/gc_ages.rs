@@ -22,6 +22,18 @@ fn ages_survive_restarts() {
     let old = ["gc", "--max-age", "684h"]; // 28 days and a half
     let dry = node.json(0, &[&old[..], &["--dry-run"]].concat());
     assert_eq!(deleted(&dry), names([0, 1]));
+    // Above the threshold, until the old ones are gone.
+    let aged = node.json(0, &["gc", "--dry-run", "--max-age", "1d"]);
+    let [before, after] =
+        ["usage_before_percent", "usage_after_percent"].map(|key| aged[key].as_f64().unwrap());
+    let high = before.floor();
+    assert!(after < high, "{aged:#}");
+    let high = high.to_string();
+    let shown = node
+        .run(&["gc", "--dry-run", "--max-age", "1d", "--high", &high, "--low", "0"])
+        .expect_code(0)
+        .stdout;
+    assert!(shown.contains(": no deletion needed for space after those by age\n"), "{shown}");
     node.server.stop();
     node.server.restart();
     node.run(&["scan", "-q"]).expect_code(0);

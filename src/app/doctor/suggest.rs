@@ -65,7 +65,7 @@ pub fn suggest(request: &Request, observer: &dyn Observer, config: &Config) -> R
     replay_request.variants = ages.map(|days| varied(with_age(&config.images, days))).collect();
     let by_age = replay::run(&replay_request, observer)?.rows;
     let Some((without, aged)) = by_age.split_first() else { return Ok(nothing(0, Vec::new())) };
-    let covered = without.sums.figures.seconds / without.sums.nodes.max(1);
+    let covered = without.sums.figures.seconds / without.sums.traces.max(1);
     if let Some(why) = too_little(covered, without.sums.figures.pulled_bytes) {
         return Ok(nothing(covered, vec![why]));
     }

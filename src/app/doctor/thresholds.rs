@@ -9,7 +9,7 @@ use super::check::{Check, Status};
 use super::node::CheckedSettings;
 use crate::model::kubelet_thresholds::{IMAGEFS, IMAGEFS_INODES, KubeletThresholds, NODEFS, NODEFS_INODES};
 use crate::policy::kubelet::{ConfigFault, KubeletPolicy};
-use crate::policy::space::Targets;
+use crate::policy::space::{Targets, Thresholds};
 use crate::policy::thresholds::{Counted, Disk, evictions, floor_percent};
 
 /// Effect of eviction, which the thresholds of image collection do not change.
@@ -165,8 +165,17 @@ fn well_below(percent: f64) -> f64 {
     (percent - MARGIN).floor().clamp(2.0, 95.0)
 }
 
-fn lower_high_percent(below: f64) -> String {
-    format!("set images.high_percent to {} or less", well_below(below))
+/// Returns the remedy for a high threshold of layersweep that another threshold comes before. The configuration is
+/// refused if it sets a low threshold above the high one.
+fn lower_high(which: &str, marks: Option<Thresholds>, below: f64) -> String {
+    let high = well_below(below);
+    let low = match marks {
+        Some(marks) if f64::from(marks.low) > high => {
+            format!(", and {which}low_percent, if it is set, below that")
+        }
+        _ => String::new(),
+    };
+    format!("set {which}high_percent to {high} or less{low}")
 }
 
 pub(super) fn order(settings: &CheckedSettings<'_>) -> Vec<Check> {
@@ -194,7 +203,7 @@ fn order_on(settings: &CheckedSettings<'_>, disk: &Disk) -> Check {
         return if is_gc_first {
             Check::note(mount, message)
         } else {
-            Check::error(mount, message, lower_high_percent(*percent))
+            Check::error(mount, message, lower_high("images.", settings.images.targets.used, *percent))
         };
     };
     if collects >= *percent {
@@ -240,7 +249,8 @@ fn our_bytes_on(settings: &CheckedSettings<'_>, disk: &Disk) -> Check {
         words: format!("the kubelet's image collection at {}%", kubelet.image_high.value),
         status: Status::Warning,
     }));
-    let remedy = lower_high_percent(lowest(&thresholds).map_or(100.0, |lowest| lowest.percent.min(100.0)));
+    let first = lowest(&thresholds).map_or(100.0, |lowest| lowest.percent.min(100.0));
+    let remedy = lower_high("images.", settings.images.targets.used, first);
     let Some(starts) = gc_starts(&settings.images.targets, disk.capacity_bytes) else {
         let message =
             "neither images.high_percent nor images.min_free is set: gc never deletes for lack of bytes";
@@ -274,8 +284,9 @@ pub(super) fn our_inodes(settings: &CheckedSettings<'_>) -> Vec<Check> {
 fn our_inodes_on(settings: &CheckedSettings<'_>, disk: &Disk) -> Option<Check> {
     let evictions = first_evictions(&settings.kubelet, disk, Counted::Inodes);
     let Threshold { percent, words, status } = lowest(&evictions)?;
-    let remedy = format!("set images.inodes_high_percent to {} or less", well_below(*percent));
-    let Some(high) = settings.images.targets.inodes.map(|thresholds| thresholds.high) else {
+    let marks = settings.images.targets.inodes;
+    let remedy = lower_high("images.inodes_", marks, *percent);
+    let Some(high) = marks.map(|thresholds| thresholds.high) else {
         let message = format!(
             "neither gc nor the kubelet deletes for lack of inodes before {words} ({percent:.1}% of the inodes used)"
         );

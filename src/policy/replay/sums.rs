@@ -1,10 +1,10 @@
-//! Figures of a replay over many nodes.
+//! Figures of a replay over many traces. A trace is the past of one filesystem of a node.
 
 use serde::Serialize;
 
 use crate::model::text::display::two_decimals;
 
-/// Sums over nodes, and how they are distributed. Memory per node: three numbers.
+/// Sums over traces, and how they are distributed. Memory per trace: three numbers.
 #[derive(Clone, Debug, Default)]
 pub struct ReplaySums {
     sums: ReplayedSums,
@@ -15,7 +15,7 @@ pub struct ReplaySums {
     peaks: Vec<u64>,
 }
 
-/// Figures of a policy on one node, or their sums over many.
+/// Figures of a policy in one trace, or their sums over many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ReplayFigures {
@@ -38,10 +38,10 @@ pub struct ReplayFigures {
     pub waited: u64,
     /// Sum of the times after which these pulls began; 0 if a run made room at once.
     pub waited_seconds: u64,
-    /// Highest usage of any node in percent, two decimals. Used is what an unprivileged user cannot
+    /// Highest usage in any trace in percent, two decimals. Used is what an unprivileged user cannot
     /// write to, as the thresholds count.
     pub peak_percent: f64,
-    /// Mean usage over time and nodes in percent, two decimals.
+    /// Mean usage over time and traces in percent, two decimals.
     pub mean_percent: f64,
     /// Sum of the times that the traces cover.
     pub seconds: u64,
@@ -53,32 +53,32 @@ pub struct ReplayFigures {
     pub above_low_seconds: u64,
 }
 
-/// Result of one policy on all nodes.
+/// Result of one policy in all traces.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ReplayedSums {
-    /// Number of nodes.
-    pub nodes: u64,
+    /// Number of traces, one for each filesystem.
+    pub traces: u64,
     /// Images deleted by the policy.
     pub deletions: u64,
     #[serde(flatten)]
     pub figures: ReplayFigures,
-    /// Distribution of the deletions over the nodes.
-    pub deletions_by_node: Quantiles,
+    /// Distribution of the deletions over the traces.
+    pub deletions_by_trace: Quantiles,
     /// Distribution of the bytes that were pulled again.
-    pub pulled_again_bytes_by_node: Quantiles,
-    /// Distribution of the highest usage of each node, in hundredths of a percent.
-    pub peak_by_node: Quantiles,
+    pub pulled_again_bytes_by_trace: Quantiles,
+    /// Distribution of the highest usage of each trace, in hundredths of a percent.
+    pub peak_by_trace: Quantiles,
 }
 
-/// Distribution over the nodes.
+/// Distribution over the traces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Quantiles {
-    /// Half of the nodes are at or below it. With an even number of nodes, the lower of the two in
+    /// Half of the traces are at or below it. With an even number of traces, the lower of the two in
     /// the middle.
     pub p50: u64,
-    /// 90 % of the nodes are at or below it.
+    /// 90 % of the traces are at or below it.
     pub p90: u64,
     /// Largest value.
     pub max: u64,
@@ -94,25 +94,25 @@ impl Quantiles {
 
 impl ReplaySums {
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    pub fn add(&mut self, deletions: u64, node: &ReplayFigures) {
-        self.sums.nodes += 1;
+    pub fn add(&mut self, deletions: u64, trace: &ReplayFigures) {
+        self.sums.traces += 1;
         self.sums.deletions += deletions;
         let sums = &mut self.sums.figures;
-        sums.deleted_bytes = sums.deleted_bytes.saturating_add(node.deleted_bytes);
-        sums.pulled_bytes = sums.pulled_bytes.saturating_add(node.pulled_bytes);
-        sums.pulled_again += node.pulled_again;
-        sums.pulled_again_bytes = sums.pulled_again_bytes.saturating_add(node.pulled_again_bytes);
-        sums.lost += node.lost;
-        sums.waited += node.waited;
-        sums.waited_seconds = sums.waited_seconds.saturating_add(node.waited_seconds);
-        sums.peak_percent = sums.peak_percent.max(node.peak_percent);
-        sums.seconds = sums.seconds.saturating_add(node.seconds);
-        sums.above_high_seconds = sums.above_high_seconds.saturating_add(node.above_high_seconds);
-        sums.above_low_seconds = sums.above_low_seconds.saturating_add(node.above_low_seconds);
-        self.area += node.mean_percent * node.seconds as f64;
+        sums.deleted_bytes = sums.deleted_bytes.saturating_add(trace.deleted_bytes);
+        sums.pulled_bytes = sums.pulled_bytes.saturating_add(trace.pulled_bytes);
+        sums.pulled_again += trace.pulled_again;
+        sums.pulled_again_bytes = sums.pulled_again_bytes.saturating_add(trace.pulled_again_bytes);
+        sums.lost += trace.lost;
+        sums.waited += trace.waited;
+        sums.waited_seconds = sums.waited_seconds.saturating_add(trace.waited_seconds);
+        sums.peak_percent = sums.peak_percent.max(trace.peak_percent);
+        sums.seconds = sums.seconds.saturating_add(trace.seconds);
+        sums.above_high_seconds = sums.above_high_seconds.saturating_add(trace.above_high_seconds);
+        sums.above_low_seconds = sums.above_low_seconds.saturating_add(trace.above_low_seconds);
+        self.area += trace.mean_percent * trace.seconds as f64;
         self.deletions.push(deletions);
-        self.pulled_again_bytes.push(node.pulled_again_bytes);
-        self.peaks.push((node.peak_percent * 100.0) as u64);
+        self.pulled_again_bytes.push(trace.pulled_again_bytes);
+        self.peaks.push((trace.peak_percent * 100.0) as u64);
     }
 
     #[must_use]
@@ -125,9 +125,9 @@ impl ReplaySums {
                 mean_percent: two_decimals(self.area / figures.seconds.max(1) as f64),
                 ..figures
             },
-            deletions_by_node: Quantiles::of(self.deletions),
-            pulled_again_bytes_by_node: Quantiles::of(self.pulled_again_bytes),
-            peak_by_node: Quantiles::of(self.peaks),
+            deletions_by_trace: Quantiles::of(self.deletions),
+            pulled_again_bytes_by_trace: Quantiles::of(self.pulled_again_bytes),
+            peak_by_trace: Quantiles::of(self.peaks),
             ..self.sums
         }
     }

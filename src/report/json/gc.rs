@@ -154,6 +154,9 @@ pub struct GcFilesystemDoc {
     pub missing_inodes: u64,
     /// Bytes that the deletions were predicted to free here.
     pub predicted_bytes: u64,
+    /// The deletions by age ended a shortage, so that none was left for space.
+    #[serde(skip)]
+    pub ended_by_age: bool,
     /// Expected cost of the deletions for space; null without such deletions and with the order `idle`.
     pub pulls: Option<ExpectedPulls>,
     /// `not_needed`, `reached`, `not_reached` or `failed`.
@@ -220,6 +223,9 @@ pub struct KeptDoc {
     pub frees_bytes: u64,
     /// Time at which the rule stops keeping it; null if that does not depend on time.
     pub until: Option<Timestamp>,
+    /// Root of its store; empty if it is in none.
+    #[serde(skip)]
+    pub store: String,
     /// Command that explains it.
     #[serde(skip)]
     pub explain: String,
@@ -374,6 +380,7 @@ fn kept(result: &GcResult, kept: &Kept) -> KeptDoc {
         since_run_began: kept.since_run_began,
         frees_bytes: kept.frees_bytes,
         until: kept.until,
+        store: kept.target.store_root(),
         explain: result.plan.explain_command(&kept.target),
         closed_store,
     }
@@ -410,6 +417,9 @@ fn filesystem(result: &GcResult, plan: &FilesystemPlan) -> GcFilesystemDoc {
         missing_bytes: missing.bytes,
         missing_inodes: missing.inodes,
         predicted_bytes: 0,
+        ended_by_age: result.plan.trigger.age
+            && !plan.started.any()
+            && before.is_some_and(|space| result.targets.start(space).is_ok_and(|started| started.any())),
         pulls: plan.pulls,
         outcome: match plan.end {
             PassEnd::NotNeeded => OutcomeKind::NotNeeded,

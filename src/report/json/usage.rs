@@ -267,7 +267,8 @@ fn label_of_large(part: &Part, all: &[Part]) -> String {
 
 fn in_store(line: &Line) -> ShareRowDoc {
     let label = label(line.kind);
-    let name = line.name.as_ref().map(|name| name.split("; ").next().unwrap_or_default());
+    // The first clause: the remedy and the consequence do not fit.
+    let name = line.name.as_ref().and_then(|name| name.split("; ").next()?.split(", and ").next());
     let label = name.map_or_else(|| label.to_owned(), |name| format!("{label} {name}"));
     let counted = !matches!(line.kind, LineKind::Unknown | LineKind::Metadata | LineKind::Other);
     ShareRowDoc {
@@ -328,15 +329,23 @@ mod tests {
 
     #[test]
     fn label_of_unreachable_images_ends_with_the_reason() {
-        let line = Line {
+        let line = |name: &str| Line {
             kind: LineKind::ImagesOutOfReach,
-            name: Some("/s belongs to alice; run as that user: podman unshare layersweep".into()),
+            name: Some(name.into()),
             count: 1,
             bytes: 1,
             inodes: 1,
             reclaimable_bytes: 0,
             is_measured: true,
         };
-        assert_eq!(in_store(&line).label, "Images out of reach, /s belongs to alice");
+        for (name, label) in [
+            ("/s belongs to alice; run as that user: podman unshare layersweep", "/s belongs to alice"),
+            (
+                "not all processes are visible, and any may use it; run it elsewhere",
+                "not all processes are visible",
+            ),
+        ] {
+            assert_eq!(in_store(&line(name)).label, format!("Images out of reach, {label}"));
+        }
     }
 }

@@ -26,7 +26,7 @@ pub fn title(document: &ReplayDoc) -> String {
         1 => format!("The past {}", age_of(Some(whole))),
         traces => {
             let each = age_of(Some(whole / traces.max(1)));
-            format!("{} traces of {each} on average", thousands(traces))
+            format!("{} traces, one for each filesystem, of {each} on average", thousands(traces))
         }
     };
     out.push_str(", with one run of gc each ");
@@ -77,9 +77,9 @@ pub fn notes(document: &ReplayDoc) -> Vec<String> {
     if document.traces > 1
         && let Some(first) = document.rows.first()
     {
-        let again = first.sums.pulled_again_bytes_by_node;
+        let again = first.sums.pulled_again_bytes_by_trace;
         out.push(format!(
-            "Bytes pulled again by node, first row: half of the nodes at most {}, 90 % at most {}, one {}",
+            "Bytes pulled again by filesystem, first row: half of them at most {}, 90 % at most {}, one {}",
             bytes(again.p50),
             bytes(again.p90),
             bytes(again.max)

@@ -162,8 +162,8 @@ impl StoppedHolders {
     }
 
     #[must_use]
-    pub fn keeps(&self, image_id: &str) -> bool {
-        self.images.iter().any(|image| image.id == image_id)
+    pub fn keeps(&self, store: &str, image_id: &str) -> bool {
+        self.images.iter().any(|image| image.store == store && image.id == image_id)
     }
 }
 

@@ -154,10 +154,17 @@ fn gc_before_collection_and_eviction_is_ok() {
         let checks = found(text, targets, disk());
         assert_eq!(status(&checks, "our-thresholds"), Some(expected), "{text:?} {targets:?}: {checks:?}");
     }
-    let checks = found("", used(90), disk());
-    let check = checks.iter().find(|check| check.name == "our-thresholds").unwrap();
     // 5 percentage points below the lowest threshold.
-    assert_eq!(check.remedy, "set images.high_percent to 79 or less");
+    for (low, remedy) in [
+        (79, "set images.high_percent to 79 or less"),
+        // The configuration is refused with a low threshold above the high one.
+        (80, "set images.high_percent to 79 or less, and images.low_percent, if it is set, below that"),
+    ] {
+        let marks = Some(Thresholds { high: 90, low });
+        let checks = found("", Targets { used: marks, ..Targets::default() }, disk());
+        let check = checks.iter().find(|check| check.name == "our-thresholds").unwrap();
+        assert_eq!(check.remedy, remedy);
+    }
     // Percentages apply also to a filesystem that does not report its size.
     let sizeless = Disk { capacity_bytes: 0, ..disk() };
     assert_eq!(status(&found("", floor(1), sizeless), "our-thresholds"), Some(Warning));

@@ -200,7 +200,8 @@ pub(super) fn reason_and_remedy(
 /// others.
 fn in_use(stopped: &StoppedHolders, kept: Vec<&KeptDoc>) -> String {
     let number = kept.len();
-    let (held, mut used): (Vec<_>, Vec<_>) = kept.into_iter().partition(|kept| stopped.keeps(&kept.id));
+    let (held, mut used): (Vec<_>, Vec<_>) =
+        kept.into_iter().partition(|kept| stopped.keeps(&kept.store, &kept.id));
     let which = match held.len() {
         0 => String::new(),
         held if held == number => format!(" only by stopped containers{}", names(stopped)),
@@ -219,7 +220,8 @@ fn in_use(stopped: &StoppedHolders, kept: Vec<&KeptDoc>) -> String {
 /// Names the containers that keep images from deletion, with what their removal lets free.
 fn names(stopped: &StoppedHolders) -> String {
     let removals = stopped.removals.iter();
-    let removals = removals.filter(|removal| removal.images.iter().any(|image| stopped.keeps(&image.id)));
+    let removals =
+        removals.filter(|removal| removal.images.iter().any(|image| stopped.keeps(&image.store, &image.id)));
     let mut containers: Vec<_> = removals.flat_map(|removal| &removal.containers).collect();
     containers.sort_by(|a, b| (&a.store, &a.id).cmp(&(&b.store, &b.id)));
     containers.dedup_by(|a, b| (&a.store, &a.id) == (&b.store, &b.id));

@@ -4,7 +4,7 @@ use super::deletions::freed_on;
 use crate::model::OutcomeKind;
 use crate::model::deletion::plan::Reason;
 use crate::model::text::display::thousands;
-use crate::report::json::{DocumentKind, GcDoc, GcFilesystemDoc};
+use crate::report::json::{DeletionDoc, DocumentKind, GcDoc, GcFilesystemDoc};
 use crate::report::text::format::{bytes, inodes, percent, safe};
 
 /// Minimum use of root's reserve that is mentioned: less is used by chance.
@@ -24,8 +24,9 @@ pub(super) fn situation(document: &GcDoc, filesystem: &GcFilesystemDoc) -> Strin
         None => thresholds,
     };
     let wanted = match (!filesystem.usage.started.any(), filesystem.wanted_bytes, filesystem.wanted_inodes) {
-        (true, ..) if document.deleted.iter().any(|deleted| deleted.reason == Reason::Age) => {
-            "no deletion needed for space, only by age".to_owned()
+        (true, ..) if freed_here(document, filesystem, Reason::Age).next().is_some() => {
+            let how = if filesystem.ended_by_age { " after those by age" } else { ", only by age" };
+            format!("no deletion needed for space{how}")
         }
         (true, ..) if filesystem.outcome == OutcomeKind::Failed => "cannot be judged".to_owned(),
         (true, ..) => match freed_for_others(document, filesystem) {
@@ -68,7 +69,16 @@ pub(super) fn inodes_free(filesystem: &GcFilesystemDoc, free: Option<u64>) -> St
 /// Returns the bytes that deletions for the space of other filesystems are predicted to free on this one.
 fn freed_for_others(document: &GcDoc, filesystem: &GcFilesystemDoc) -> u64 {
     let several = document.filesystems.len() > 1;
-    let for_space = document.deleted.iter().filter(|deleted| several && deleted.reason == Reason::Space);
-    let here = for_space.filter_map(|deleted| freed_on(deleted, &filesystem.usage.mount));
+    let here = freed_here(document, filesystem, Reason::Space).filter(|_| several);
     here.fold(0, |sum, deleted| sum.saturating_add(deleted.predicted_bytes))
+}
+
+/// Returns the deletions for a reason that free something on a filesystem.
+fn freed_here(
+    document: &GcDoc,
+    filesystem: &GcFilesystemDoc,
+    reason: Reason,
+) -> impl Iterator<Item = DeletionDoc> {
+    let for_reason = document.deleted.iter().filter(move |deleted| deleted.reason == reason);
+    for_reason.filter_map(|deleted| freed_on(deleted, &filesystem.usage.mount))
 }

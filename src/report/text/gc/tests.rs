@@ -71,6 +71,7 @@ fn kept(name: &str, rule: Rule) -> KeptDoc {
         since_run_began: false,
         frees_bytes: 1 << 20,
         until: None,
+        store: "/s".into(),
         explain: format!("layersweep explain {}", crate::model::text::display::short_id(&name.repeat(32))),
         closed_store: None,
     }
@@ -121,6 +122,7 @@ fn document() -> GcDoc {
             missing_bytes: 0,
             missing_inodes: 0,
             predicted_bytes: 100 << 20,
+            ended_by_age: false,
             pulls: None,
             outcome: OutcomeKind::Reached,
         }],
@@ -333,13 +335,18 @@ fn removal(images: Vec<HeldImage>, names: &[&str]) -> StoppedRemoval {
     }
 }
 
-/// Formats the images in use: `aa`, which the stopped containers `names` keep, and others.
+/// Formats the images in use: `aa`, which the stopped containers `names` keep, and others; the `aa` among these is that of
+/// another store.
 fn in_use(names: &[&str], others: &[&str]) -> String {
     let image = HeldImage { id: "aa".repeat(32), name: "aa".into(), store: "/s".into() };
     let removals = vec![removal(vec![image.clone()], names), removal(vec![], &["large"])];
     let stopped = StoppedHolders { images: vec![image], keeps_bytes: 105 << 20, removals };
     let others = others.iter().zip(1..);
-    let others = others.map(|(name, bytes)| KeptDoc { frees_bytes: bytes, ..kept(name, Rule::InUse) });
+    let others = others.map(|(name, bytes)| KeptDoc {
+        frees_bytes: bytes,
+        store: if *name == "aa" { "/other" } else { "/s" }.into(),
+        ..kept(name, Rule::InUse)
+    });
     let kept = [kept("aa", Rule::InUse)].into_iter().chain(others).collect();
     let text = shown(&GcDoc { outcome: OutcomeKind::NotReached, kept, stopped, ..document() }, None);
     text[text.rfind("in use").unwrap()..].to_owned()
@@ -352,6 +359,10 @@ fn stopped_containers_are_named_before_users() {
         in_use(&["ci", "db", "etl", "web"], &["bb", "cc", "dd", "ee"]),
         "in use, 1 of them only by stopped containers: ci, db, etl, 1 more (105.0 MiB)\n  ee: why ee stays\n  dd: why dd \
          stays\n  cc: why cc stays\n  and 1 more; `layersweep explain bbbbbbbbbbbb` says by which container\n"
+    );
+    assert_eq!(
+        in_use(&["etl"], &["aa"]),
+        "in use, 1 of them only by stopped containers: etl (105.0 MiB)\n  aa: why aa stays\n"
     );
 }
 
@@ -530,6 +541,12 @@ fn deletion_only_by_age_is_shown_first() {
     document.filesystems[0].usage.started = Started::default();
     document.deleted[0].reason = Reason::Age;
     assert_eq!(first(&document), "/var: 77.00% used before: no deletion needed for space, only by age");
+    document.filesystems[0].ended_by_age = true;
+    let enough = "/var: 77.00% used before: no deletion needed for space after those by age";
+    assert_eq!(first(&document), enough);
+    document.filesystems[0].ended_by_age = false;
+    document.filesystems[0].usage.mount = "/data".into();
+    assert_eq!(first(&document), "/data: 77.00% used before: no deletion needed", "they free nothing here");
     document.deleted.clear();
-    assert_eq!(first(&document), "/var: 77.00% used before: no deletion needed");
+    assert_eq!(first(&document), "/data: 77.00% used before: no deletion needed");
 }

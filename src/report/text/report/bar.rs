@@ -111,8 +111,12 @@ pub(super) fn legend(disk: &ReportFilesystemDoc, screen: &Screen, width: usize, 
     let mut out = format!("    {:>10} of used\n", "");
     for (row, part) in large.iter().map(|position| &disk.parts[*position]).enumerate() {
         let (character, style) = look(Some(row), screen);
-        let label = match (&part.path, part.store.is_some()) {
-            (Some(path), false) if *path != part.label => format!("{} ({path})", part.label),
+        // Two stores have parts with the same label.
+        let is_unique = disk.parts.iter().filter(|other| other.label == part.label).count() == 1;
+        let label = match &part.path {
+            Some(path) if *path != part.label && !(part.store.is_some() && is_unique) => {
+                format!("{} ({path})", part.label)
+            }
             _ => part.label.clone(),
         };
         let facts = format!("{:>10} {:>3}%  ", bytes(part.bytes), percent(part.bytes, used));

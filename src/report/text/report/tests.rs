@@ -85,6 +85,14 @@ fn bar_shows_parts_and_thresholds_to_scale() {
         rows.lines().skip(1).filter_map(|row| row.trim_start().chars().next()).collect();
     assert_eq!(in_legend.iter().collect::<std::collections::BTreeSet<_>>().len(), in_legend.len(), "{rows}");
     assert!(signs.iter().all(|sign| in_legend.contains(sign) || *sign == '·'), "{drawn}{rows}");
+    // Two stores have images in use.
+    let mut stores = filesystem(&[10, 20, 5], 100);
+    for (part, path) in stores.parts.iter_mut().zip(["/a", "/b", "/b"]) {
+        part.label = if part.bytes == 5 { "unused" } else { "in use" }.into();
+        (part.path, part.store) = (Some(path.into()), Some(path.into()));
+    }
+    let rows = plain(&legend(&stores, &screen(Some(80), true), 80, 7));
+    assert!(["in use (/a)\n", "in use (/b)\n", "unused\n"].iter().all(|row| rows.contains(row)), "{rows}");
     // Parts larger than the capacity, and no parts.
     for (parts, capacity) in [(vec![200, 300], 100), (vec![], 0), (vec![u64::MAX], u64::MAX)] {
         let drawn = plain(&bar(&filesystem(&parts, capacity), &screen(Some(80), true), 80, 7));
