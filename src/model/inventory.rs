@@ -216,13 +216,13 @@ impl Inventory {
     #[must_use]
     pub fn removal_by_ctr(&self, image_ix: ImageIx) -> Option<String> {
         let (namespace, names) = self.words_for_ctr(image_ix)?;
-        let names: Vec<_> = names.iter().map(|name| shell_word(name)).collect();
+        let words: Vec<_> = names.iter().map(|name| shell_word(name)).collect();
         let perhaps_lost = if self[image_ix].origin.was_never_pulled() {
             "; it was never pulled, so perhaps no registry has it"
         } else {
             ""
         };
-        Some(format!("`ctr -n {namespace} images rm {}` removes it{perhaps_lost}", names.join(" ")))
+        Some(format!("`ctr -n {namespace} images rm {}` removes it{perhaps_lost}", words.join(" ")))
     }
 
     /// Returns the namespace of an image of containerd as a word of the shell, and its names there. `None` if containerd

@@ -165,8 +165,8 @@ impl State {
             .extend(reported.map(|why| finding(&self.directory, format!("{lead}{why}; {}", why.remedy()))));
     }
 
-    /// Adds a finding for each store that the records of another node's disk name, and that is not on this disk: a disk of
-    /// its own may not be mounted.
+    /// Adds a finding for each store that the records of another node's disk name, and that is not on this disk: a disk
+    /// of its own may not be mounted.
     pub(crate) fn add_missing_stores(&self, scan: &mut Scan) {
         if !scan.sysroot.is_foreign() || scan.request.names_stores() {
             return;
@@ -180,7 +180,7 @@ impl State {
             let path = scan.sysroot.root().join(store.root().strip_prefix("/").unwrap_or(store.root()));
             if scan.inventory.findings.iter().all(|finding| finding.path != path) {
                 let message = format!(
-                    "the node's records name a store of {} here, and there is none: if it is on a disk of its own, \
+                    "the node's records name a store of {} here, and it is missing: if it is on a disk of its own, \
                      mount that disk too",
                     store.kind().as_str()
                 );

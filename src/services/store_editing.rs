@@ -18,12 +18,9 @@ use crate::services::request::Request;
 use crate::services::scan::ScanResult;
 use crate::services::state::pins_now;
 use crate::stores::Scan;
-use crate::sys::namespaces;
+use crate::sys::namespaces::{self, SHOW_PROCESSES};
 
 const HIDDEN: &str = "not all processes are visible, and any of them may use the stores";
-/// Remedy for [`HIDDEN`]. An unseen process may use a store.
-pub(crate) const SHOW_PROCESSES: &str = "run it in the machine's own PID namespace (hostPID: true); on a node that is itself a container, \
-                                         set trust_pid_namespace = true";
 
 fn sees_all(request: &Request) -> bool {
     request.trust_pid_namespace || namespaces::sees_all_processes()

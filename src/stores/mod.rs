@@ -264,8 +264,8 @@ pub fn measure(
     })
 }
 
-/// Returns a finding for each directory on the disk of another node where a store could be, and that is empty: the mount
-/// point of a disk that is not mounted looks like this. On a running node, an unused directory is no problem.
+/// Returns a finding for each directory on the disk of another node where a store could be, and that is empty: the
+/// mount point of a disk that is not mounted looks like this. On a running node, an unused directory is no problem.
 fn empty_places(request: &ScanRequest, looked: &[PathBuf]) -> Vec<Finding> {
     if !request.sysroot.is_foreign() || request.names_stores() {
         return Vec::new();

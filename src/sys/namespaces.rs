@@ -48,6 +48,10 @@ impl std::fmt::Display for Unknown {
     }
 }
 
+/// Remedy if not all processes are visible.
+pub const SHOW_PROCESSES: &str = "run it in the machine's own PID namespace (hostPID: true); on a node that is itself a \
+                                  container, set trust_pid_namespace = true";
+
 /// Returns whether every process of the machine is visible from here. In the PID namespace of a container, or
 /// behind `hidepid`, a mount may exist in an invisible process.
 #[must_use]

@@ -10,9 +10,10 @@ use crate::node::timers::{self, GC, GC_SERVICE, OF_USER, TimerState};
 use crate::services::paths::owners_store;
 use crate::services::policy_context;
 use crate::services::reach::Reach;
-use crate::services::store_editing::{self, SHOW_PROCESSES};
+use crate::services::store_editing;
 use crate::stores::Scan;
 use crate::stores::containers_storage::config::users_stores;
+use crate::sys::namespaces::SHOW_PROCESSES;
 
 /// Returns true if a run is refused because of the configuration, the records, the static pods or the declared set of
 /// images, which other checks report.

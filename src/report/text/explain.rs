@@ -501,10 +501,14 @@ mod tests {
             earlier_lives: vec![],
             ..known
         };
-        assert_eq!(
-            remembered(&unknown, now, &screen),
-            "  on this disk since at least 2026-11-02 10:00:00 UTC (19d), proven by its first container\n\
-             \x20 used    never, as far as recorded\n"
-        );
+        for (use_count, expected) in [(0, "never, as far as recorded"), (1, "1 time, at an unknown time")] {
+            assert_eq!(
+                remembered(&RememberedDoc { use_count, ..unknown.clone() }, now, &screen),
+                format!(
+                    "  on this disk since at least 2026-11-02 10:00:00 UTC (19d), proven by its first container\n\
+                     \x20 used    {expected}\n"
+                )
+            );
+        }
     }
 }

@@ -21,9 +21,8 @@ use crate::services::diagnosis::parts::kind_of_large;
 use crate::services::diagnosis::ranking::rank;
 use crate::services::diagnosis::{Cause, CauseGroup, CauseKind, Disk, LEAST, Planned};
 use crate::services::paths::owners_store;
-use crate::services::store_editing::SHOW_PROCESSES;
 use crate::stores::Scan;
-use crate::sys::namespaces;
+use crate::sys::namespaces::{self, SHOW_PROCESSES};
 
 /// Returns the causes of the usage of all filesystems, ranked as in [`rank`].
 pub fn causes(context: &Context<'_>, disks: &[Disk]) -> Vec<Cause> {

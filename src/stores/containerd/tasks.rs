@@ -1,7 +1,7 @@
 //! States of containers outside CRI, from their tasks.
 //!
-//! containerd's databases contain containers, but not their tasks. A task has a working directory in the root and a bundle
-//! in the state directory, both named `<namespace>/<id>` (`core/runtime/v2/bundle.go` in 2.x, `runtime/v2/bundle.go` in
+//! containerd's databases contain containers, but not their tasks. A task has a working directory in the root and a
+//! bundle in the state directory, both named `<namespace>/<id>` (`core/runtime/v2/bundle.go` in 2.x, `runtime/v2/bundle.go` in
 //! 1.x). containerd creates the working directory before it starts the first process, and deletes it after the process
 //! has ended: without this directory there is no task, wherever the state directory is. The bundle of a task whose
 //! process has ended stays mounted until `ctr tasks rm`. Its file `init.pid` names the process.
@@ -20,7 +20,8 @@ use crate::sys::quiet::{self, Within};
 const PID_BYTES: u64 = 32;
 
 /// Returns the states of the containers that neither CRI nor Docker has, by the ids of the inventory. `mounts` are the
-/// mount points of all processes. A container that may run is `Unknown`, unless a process in its control group proves it.
+/// mount points of all processes. A container that may run is `Unknown`, unless a process in its control group proves
+/// it.
 pub(super) fn states(snapshot: &Snapshot, mounts: &[PathBuf]) -> HashMap<String, ContainerState> {
     let mut states = HashMap::new();
     let mut first_processes = Vec::new();
@@ -55,18 +56,17 @@ fn has_task(snapshot: &Snapshot, task: &Path, mounts: &[PathBuf]) -> bool {
     !is_absent || mounts.iter().any(|mount| mount.ends_with(&rootfs))
 }
 
-/// Returns the number of the task's first process; `None` if the bundle is not found, or another runtime than runc's wrote
-/// it.
+/// Returns the number of the task's first process; `None` if the bundle is not found, or another runtime than runc's
+/// wrote it.
 fn first_process(snapshot: &Snapshot, task: &Path, mounts: &[PathBuf]) -> Option<u32> {
     if snapshot.places.foreign {
         return None;
     }
-    let task = Path::new(TASKS).join(task);
-    let rootfs = task.join("rootfs");
+    let below_state = Path::new(TASKS).join(task);
+    let rootfs = below_state.join("rootfs");
     let mounted = mounts.iter().find(|mount| mount.ends_with(&rootfs)).and_then(|mount| mount.parent());
-    let bundles = mounted.map(Path::to_path_buf).into_iter();
-    let mut bundles = bundles.chain(snapshot.places.state.as_ref().map(|state| state.join(&task)));
-    bundles.find_map(|bundle| {
+    let configured = snapshot.places.state.as_ref().map(|state| state.join(&below_state));
+    [mounted.map(Path::to_path_buf), configured].into_iter().flatten().find_map(|bundle| {
         let text = Within::at([bundle.as_path()]).read(&bundle.join("init.pid"), PID_BYTES).ok()?;
         std::str::from_utf8(&text).ok()?.trim().parse().ok()
     })
