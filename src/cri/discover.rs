@@ -14,7 +14,7 @@ use crate::node;
 use crate::node::kubelet::Kubelet;
 use crate::stores::containerd::config::sockets;
 use crate::stores::containers_storage::config::crio_socket;
-use crate::sys::processes::Processes;
+use crate::sys::processes;
 use crate::sys::sysroot::Sysroot;
 
 /// Maximum size of a settings file; a larger file is reported as unreadable.
@@ -120,12 +120,11 @@ fn named_by_runtimes(root: &Sysroot) -> Vec<(PathBuf, String)> {
 /// reading may take long beside very many processes.
 pub fn containerds() -> &'static [Vec<String>] {
     static COMMAND_LINES: OnceLock<Vec<Vec<String>>> = OnceLock::new();
-    COMMAND_LINES.get_or_init(|| match Processes::read_programs() {
-        Ok(programs) => programs.containerds().to_vec(),
-        Err(error) => {
+    COMMAND_LINES.get_or_init(|| {
+        processes::arguments_of_containerds().unwrap_or_else(|error| {
             tracing::warn!("looking for a containerd that runs: {error}");
             Vec::new()
-        }
+        })
     })
 }
 

@@ -118,7 +118,7 @@ impl Kubelet {
         if root.is_foreign() {
             return Self::read(root);
         }
-        match Processes::read_programs() {
+        match Processes::read_kubelets() {
             Ok(processes) => Self::read_running(root, &processes),
             Err(error) => {
                 tracing::warn!("looking for a kubelet that runs: {error}");

@@ -1,9 +1,9 @@
 //! Waiting with a timeout.
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const PAUSE: Duration = Duration::from_millis(10);
@@ -125,58 +125,6 @@ impl Time {
     }
 }
 
-/// Maximum number of answers that wait until the asking thread is woken: to wake it for each one takes longer than
-/// reading most processes does.
-const BATCH: usize = 64;
-
-/// Answers of a thread that have not been received.
-#[derive(Debug)]
-struct Inbox<T> {
-    /// The answers, and whether no more will arrive.
-    arrived: Mutex<(VecDeque<T>, bool)>,
-    bell: Condvar,
-}
-
-impl<T> Default for Inbox<T> {
-    fn default() -> Self {
-        Self { arrived: Mutex::default(), bell: Condvar::new() }
-    }
-}
-
-impl<T> Inbox<T> {
-    fn arrived(&self) -> MutexGuard<'_, (VecDeque<T>, bool)> {
-        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn put(&self, answer: T) {
-        let mut arrived = self.arrived();
-        arrived.0.push_back(answer);
-        if arrived.0.len() >= BATCH {
-            self.bell.notify_one();
-        }
-    }
-
-    /// Returns the next answer, if it has arrived or arrives within a slice, and whether another one can arrive.
-    fn next(&self) -> (Option<T>, bool) {
-        let mut arrived = self.arrived();
-        if arrived.0.is_empty() && !arrived.1 {
-            let waited = self.bell.wait_timeout(arrived, SLICE);
-            arrived = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        (arrived.0.pop_front(), !arrived.1)
-    }
-}
-
-/// The end of a thread that answers, also by a panic.
-struct Answering<T>(Arc<Inbox<T>>);
-
-impl<T> Drop for Answering<T> {
-    fn drop(&mut self) {
-        self.0.arrived().1 = true;
-        self.0.bell.notify_one();
-    }
-}
-
 /// Calls `ask` for each of `jobs`, in order, in a thread. If an answer is missing, the thread is abandoned, and another
 /// one goes on with the next job. The missing answers of busy processes are awaited together at the end: a process that
 /// executes a program, or maps memory, holds a lock until its container has processor time again.
@@ -193,34 +141,29 @@ where
     let mut answers = Vec::with_capacity(jobs.len());
     let mut late = Vec::new();
     while answers.len() < jobs.len() && !time.is_over() {
-        let inbox = Arc::new(Inbox::default());
+        let (sender, receiver) = mpsc::channel();
         let pulse = Arc::new(Pulse::default());
         let thread = std::thread::Builder::new().spawn({
             let (jobs, ask, pulse, first) = (jobs.clone(), ask.clone(), pulse.clone(), answers.len());
-            let inbox = Answering(inbox.clone());
             move || {
                 pulse.begin();
-                for job in jobs.iter().skip(first) {
-                    inbox.0.put(ask(job, &pulse));
-                    if pulse.is_abandoned() {
-                        break;
-                    }
-                }
+                let mut rest = jobs.iter().skip(first);
+                rest.all(|job| sender.send(ask(job, &pulse)).is_ok() && !pulse.is_abandoned())
             }
         });
         if thread.is_err() {
             break;
         }
         while answers.len() < jobs.len() && !time.is_over() {
-            let answer = receive(&inbox, &pulse, time);
+            let answer = receive(&receiver, &pulse, time);
             let is_missing = answer.is_err();
             answers.push(answer);
             if is_missing {
-                late.push((answers.len() - 1, inbox, pulse.clone()));
+                pulse.abandon();
+                late.push((answers.len() - 1, receiver, pulse));
                 break;
             }
         }
-        pulse.abandon();
     }
     await_late(late, &mut answers, time);
     answers.resize_with(jobs.len(), || Err(Unanswered::NotAsked));
@@ -229,7 +172,7 @@ where
 
 /// Waits for the missing answers of processes that run or wait for a processor, for at most half of the time left.
 fn await_late<T>(
-    mut late: Vec<(usize, Arc<Inbox<T>>, Arc<Pulse>)>,
+    mut late: Vec<(usize, Receiver<T>, Arc<Pulse>)>,
     answers: &mut [Result<T, Unanswered>],
     time: &mut Time,
 ) {
@@ -238,13 +181,13 @@ fn await_late<T>(
     }
     let (start, limit) = (Instant::now(), time.left / 2);
     loop {
-        late.retain(|(job, inbox, pulse)| {
-            let mut arrived = inbox.arrived();
-            if let Some(answer) = arrived.0.pop_front() {
+        late.retain(|(job, receiver, pulse)| match receiver.try_recv() {
+            Ok(answer) => {
                 answers[*job] = Ok(answer);
-                return false;
+                false
             }
-            !arrived.1 && pulse.is_process_running()
+            Err(TryRecvError::Disconnected) => false,
+            Err(TryRecvError::Empty) => pulse.is_process_running(),
         });
         if late.is_empty() || start.elapsed() >= limit || time.is_over() {
             break;
@@ -254,16 +197,16 @@ fn await_late<T>(
     time.left = time.left.saturating_sub(start.elapsed());
 }
 
-fn receive<T>(inbox: &Inbox<T>, pulse: &Pulse, time: &mut Time) -> Result<T, Unanswered> {
+fn receive<T>(receiver: &Receiver<T>, pulse: &Pulse, time: &mut Time) -> Result<T, Unanswered> {
     let limit = SILENCE.min(time.left);
     let mut beats = pulse.beats.load(Ordering::Relaxed);
     let start = Instant::now();
     let mut last = start;
     loop {
-        match inbox.next() {
-            (Some(answer), _) => return Ok(answer),
-            (None, false) => return Err(Unanswered::Silent),
-            (None, true) => {}
+        match receiver.recv_timeout(SLICE) {
+            Ok(answer) => return Ok(answer),
+            Err(RecvTimeoutError::Disconnected) => return Err(Unanswered::Silent),
+            Err(RecvTimeoutError::Timeout) => {}
         }
         let now = pulse.beats.load(Ordering::Relaxed);
         if now != beats || start.elapsed() < LONGEST && pulse.is_running() {

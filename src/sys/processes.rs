@@ -13,8 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
 
 use super::root::{DirectoryChain, Who, way_to};
 use super::{cgroups, kernel_files};
@@ -58,9 +57,6 @@ impl Process {
     }
 }
 
-/// Time for which the arguments of kubelets and containerds are not read again.
-const TIME_OF_PROGRAMS: Duration = Duration::from_secs(5);
-
 /// Number of an entry that stands for the kernel.
 const KERNEL: u32 = 0;
 
@@ -103,7 +99,6 @@ pub struct Processes {
     sees_all: bool,
     /// Processes whose open files are unknown, by the users that they are.
     hidden: Vec<(Who, Vec<HiddenProcess>)>,
-    containerds: Vec<Vec<String>>,
     /// Positions in `all`, by each name in the paths of the open files.
     by_name: OnceLock<HashMap<OsString, usize>>,
 }
@@ -123,17 +118,9 @@ impl Processes {
         Self::query(ProcessFacts { files: true, arguments: true, ..ProcessFacts::default() })
     }
 
-    /// Reads the arguments of kubelets and containerds, and nothing of other processes. A command asks several times:
-    /// an answer is used for some seconds.
-    pub fn read_programs() -> io::Result<Self> {
-        static LAST: Mutex<Option<(Instant, Processes)>> = Mutex::new(None);
-        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, programs)) = last.as_ref().filter(|(since, _)| since.elapsed() < TIME_OF_PROGRAMS) {
-            return Ok(programs.clone());
-        }
-        let programs = Self::query(ProcessFacts { arguments: true, ..ProcessFacts::default() })?;
-        *last = Some((Instant::now(), programs.clone()));
-        Ok(programs)
+    /// Reads the arguments of kubelets, but not the open files.
+    pub fn read_kubelets() -> io::Result<Self> {
+        Self::query(ProcessFacts { arguments: true, ..ProcessFacts::default() })
     }
 
     /// Reads the names and control groups, but not the open files.
@@ -250,17 +237,26 @@ impl Processes {
         all.filter(|process| KUBELETS.contains(&process.name.as_str()) && !process.arguments.is_empty())
     }
 
-    /// Returns the arguments of root's containerds, and of k3s and RKE2, which use the same paths as this process: a
-    /// program and its arguments each.
-    #[must_use]
-    pub fn containerds(&self) -> &[Vec<String>] {
-        &self.containerds
-    }
-
     #[must_use]
     pub fn running(&self, names: &[&str]) -> Option<&Process> {
         self.all.iter().find(|process| names.contains(&process.name.as_str()))
     }
+}
+
+/// Returns the arguments of root's containerds, and of k3s and RKE2, which use the same paths as this process: a
+/// program and its arguments each.
+///
+/// # Errors
+/// If `/proc` cannot be read.
+pub fn arguments_of_containerds() -> io::Result<Vec<Vec<String>>> {
+    let mut found = Vec::new();
+    helper::ask(ProcessFacts { containerds: true, ..ProcessFacts::default() }, &mut |record, body| {
+        if matches!(record, ProcRecord::Arguments { .. }) {
+            let arguments = body.strip_suffix(b"\0").unwrap_or(body).split(|byte| *byte == 0);
+            found.push(arguments.map(|word| String::from_utf8_lossy(word).into_owned()).collect());
+        }
+    })?;
+    Ok(found)
 }
 
 #[derive(Debug, Default)]
@@ -298,11 +294,6 @@ impl Builder {
                 if let Some(position) = self.positions.get(id) {
                     self.processes.all[*position].arguments = body.to_vec();
                 }
-            }
-            ProcRecord::Containerd => {
-                let words = body.strip_suffix(b"\0").unwrap_or(body).split(|byte| *byte == 0);
-                let words = words.map(|word| String::from_utf8_lossy(word).into_owned());
-                self.processes.containerds.push(words.collect());
             }
             ProcRecord::End => self.is_complete = true,
             ProcRecord::View { .. }

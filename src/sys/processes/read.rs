@@ -73,9 +73,6 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(100);
 const MAX_FILES: usize = 1 << 16;
 const MAX_FILES_OF_USERS: usize = 1 << 18;
 
-/// Maximum size of a file with a few facts about a process.
-const MAX_SHORT: u64 = 1 << 20;
-
 /// Capabilities with which a process bypasses permissions, or can become a user who does: `CAP_DAC_OVERRIDE`,
 /// `CAP_DAC_READ_SEARCH`, `CAP_SETUID`, `CAP_SYS_PTRACE`, `CAP_SYS_ADMIN`.
 const POWERS: u64 = 1 << 1 | 1 << 2 | 1 << 7 | 1 << 19 | 1 << 21;
@@ -110,8 +107,6 @@ struct ProcessDirectory {
     is_of_our_users: bool,
     /// It is a kernel thread, which has no open files and no control group. Older kernels do not show this.
     is_kernel: bool,
-    /// The kernel's name for it, which has at most 15 bytes and which the process may change.
-    command: String,
 }
 
 impl ProcessDirectory {
@@ -125,12 +120,9 @@ impl ProcessDirectory {
         name.and_then(|name| name.parse().ok()).unwrap_or(self.id)
     }
 
-    /// Returns the last part of its program's path, or the kernel's name for it.
+    /// Returns the last part of its program's path.
     fn name(&self, program: Option<&Path>) -> String {
-        let of_program = program.and_then(Path::file_name).map(OsStr::to_string_lossy);
-        // The link of an updated program has this suffix until the process restarts.
-        let of_program = of_program.map(|name| name.trim_end_matches(" (deleted)").to_owned());
-        of_program.unwrap_or_else(|| self.command.clone())
+        name(&self.place, program)
     }
 }
 
@@ -173,7 +165,7 @@ type Answers<T> = HashMap<u32, Result<T, Unanswered>>;
 
 impl<'a> Reader<'a> {
     fn new(proc: &'a Path, parent: u32, patience: &ReadPatience) -> Self {
-        let users = read_short(&proc.join("self/uid_map")).unwrap_or_default();
+        let users = fs::read_to_string(proc.join("self/uid_map")).unwrap_or_default();
         let number = fs::read_link(proc.join("self")).ok();
         Self {
             proc,
@@ -188,8 +180,9 @@ impl<'a> Reader<'a> {
     fn read(mut self, facts: &ProcessFacts, emit: &mut Emit<'_>) -> io::Result<()> {
         emit(ProcRecord::Begin { sees_all: sees_all(self.proc) }, b"")?;
         let mut found = self.list()?;
-        if facts.arguments {
+        if facts.containerds {
             self.containerds(&found, emit)?;
+            return emit(ProcRecord::End, b"");
         }
         // The caller is first, whose table contains the paths as it knows them; then root's processes, then those of
         // users who can reach the directories, in case that there is not enough time for all.
@@ -254,28 +247,24 @@ impl<'a> Reader<'a> {
     }
 
     fn list(&self) -> io::Result<Vec<ProcessDirectory>> {
-        let is_first = users::is_first_user_namespace();
         let mut found = Vec::new();
         for entry in fs::read_dir(self.proc)? {
             let Some(id) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             let mut place = self.proc.join(format!("{id}"));
             // It may have ended.
-            let Ok(mut status) = read_short(&place.join("status")) else { continue };
+            let Ok(mut status) = fs::read(place.join("status")) else { continue };
             if field(&status, "State").is_some_and(|state| state.starts_with('Z')) {
                 // Its other threads may still run.
                 let Some(thread) = living_thread(&place) else { continue };
                 place = thread;
-                status = read_short(&place.join("status")).unwrap_or(status);
+                status = fs::read(place.join("status")).unwrap_or(status);
             }
-            let is_kernel = field(&status, "Kthread").is_some_and(|value| value == "1");
-            // Threads of the kernel are in the first user namespace, and often the majority.
-            let is_of_first_users = is_kernel && is_first;
-            let users = (!is_of_first_users).then(|| read_short(&place.join("uid_map")).ok()).flatten();
+            let users = fs::read_to_string(place.join("uid_map"));
             // A namespace without a map is one that a user has just created; without the file, there are none.
-            let is_of_our_users = users.as_ref().is_none_or(|users| *users == self.users);
+            let is_of_our_users = users.as_ref().map_or(true, |users| *users == self.users);
             let who = who(&users.unwrap_or_default(), &status, is_of_our_users);
-            let command = field(&status, "Name").unwrap_or_default().to_owned();
-            found.push(ProcessDirectory { id, place, who, is_of_our_users, is_kernel, command });
+            let is_kernel = field(&status, "Kthread").is_some_and(|value| value == "1");
+            found.push(ProcessDirectory { id, place, who, is_of_our_users, is_kernel });
         }
         Ok(found)
     }
@@ -294,7 +283,6 @@ impl<'a> Reader<'a> {
             })
         })?;
         let (mut seers, mut strangers) = (Vec::new(), Vec::new());
-        let mut of_kernel = HashSet::new();
         for process in found {
             let (inode, owner) = match namespaces.remove(&process.id) {
                 None | Some(Ok(Ok(None))) => continue,
@@ -312,11 +300,6 @@ impl<'a> Reader<'a> {
                     continue;
                 }
             };
-            // Threads of the kernel, thousands on a large machine, share their root directory: only the first of a
-            // namespace is asked for it.
-            if process.is_kernel && inode.is_some_and(|inode| !of_kernel.insert(inode)) {
-                continue;
-            }
             // The owner of the namespace may have mounted too: a container's process does not need the rights with
             // which its mounts were made.
             if process.id == self.parent || facts.concerns(&process.who) || facts.concerns(&owner) {
@@ -480,7 +463,7 @@ impl<'a> Reader<'a> {
         let named: Vec<_> = found
             .iter()
             .filter(|process| {
-                process.who == root && process.is_of_our_users && CONTAINERDS.contains(&&*process.command)
+                process.who == root && process.is_of_our_users && CONTAINERDS.contains(&&*process.name(None))
             })
             .cloned()
             .collect();
@@ -499,7 +482,7 @@ impl<'a> Reader<'a> {
         })?;
         for process in named {
             if let Some(Ok(Some(arguments))) = answers.remove(&process.id) {
-                emit(ProcRecord::Containerd, &arguments)?;
+                emit(ProcRecord::Arguments { id: process.id }, &arguments)?;
             }
         }
         Ok(())
@@ -552,15 +535,18 @@ impl<'a> Reader<'a> {
                 Some(Ok((exe, held))) => (exe, held.and_then(Result::ok), None),
                 Some(Err(why)) => (None, None, facts.files.then_some(Hiding::Unanswered(why))),
             };
+            let group = fs::read(process.place.join("cgroup")).unwrap_or_default();
             let name = process.name(exe.as_deref());
             if KUBELETS.contains(&name.as_str()) && process.is_of_root() {
                 kubelets.push(process.clone());
-            } else if facts.arguments && !facts.files {
-                continue;
             }
-            let group = read_short(&process.place.join("cgroup")).unwrap_or_default();
-            let record =
-                ProcRecord::Process { id: process.id, name, group, who: process.who.clone(), hidden };
+            let record = ProcRecord::Process {
+                id: process.id,
+                name,
+                group: String::from_utf8_lossy(&group).into_owned(),
+                who: process.who.clone(),
+                hidden,
+            };
             emit(record, b"")?;
             if let Some(mut held) = held {
                 exe.iter().for_each(|exe| held.add(exe));
@@ -628,7 +614,7 @@ fn deleted_of(process: &ProcessDirectory, locals: &HashMap<u64, Local>, pulse: &
         pulse.beat();
         let target = fs::read_link(file.path()).ok()?;
         let path = target.as_os_str().as_bytes().strip_suffix(DELETED)?;
-        let information = read_short(&process.place.join("fdinfo").join(file.file_name())).ok()?;
+        let information = fs::read(process.place.join("fdinfo").join(file.file_name())).ok()?;
         let mount: u64 = field(&information, "mnt_id")?.parse().ok()?;
         let local = locals.get(&mount)?;
         // Through the descriptor and not by name: another file may have the name by now.
@@ -686,22 +672,24 @@ fn root_of(process: &ProcessDirectory) -> io::Result<(OsString, Option<u64>)> {
 }
 
 /// Returns the value of a line `Name:\tvalue`.
-fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
-    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+fn field<'t>(text: &'t [u8], name: &str) -> Option<&'t str> {
+    let mut lines = text.split(|byte| *byte == b'\n');
+    let value = lines.find_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b":"))?;
+    std::str::from_utf8(value).ok().map(str::trim)
 }
 
 /// Returns a living thread of a process whose main thread has ended.
 fn living_thread(place: &Path) -> Option<PathBuf> {
     let threads = fs::read_dir(place.join("task")).ok()?.flatten().map(|entry| entry.path());
     let mut alive = threads.filter(|thread| {
-        let status = read_short(&thread.join("status")).unwrap_or_default();
+        let status = fs::read(thread.join("status")).unwrap_or_default();
         field(&status, "State").is_some_and(|state| !state.starts_with('Z') && !state.starts_with('X'))
     });
     alive.next()
 }
 
 /// Returns the users that a process is and can become.
-fn who(map: &str, status: &str, is_of_our_users: bool) -> Who {
+fn who(map: &str, status: &[u8], is_of_our_users: bool) -> Who {
     let uids: Vec<u32> = field(status, "Uid")
         .unwrap_or_default()
         .split_whitespace()
@@ -746,16 +734,20 @@ fn open_path(path: &Path) -> io::Result<OwnedFd> {
 
 /// Returns the mount of a handle from `fdinfo`, which does not query the filesystem.
 fn mount_of(fd: &OwnedFd) -> Option<u64> {
-    let text = read_short(Path::new(&format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))).ok()?;
+    let text = fs::read(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
     field(&text, "mnt_id")?.parse().ok()
 }
 
-/// Reads a short file in `/proc`, in one piece. `fs::read` starts with pieces of 32 bytes, which doubles the time for
-/// all processes of a node.
-fn read_short(path: &Path) -> io::Result<String> {
-    let mut text = Vec::with_capacity(4096);
-    fs::File::open(path)?.take(MAX_SHORT).read_to_end(&mut text)?;
-    Ok(String::from_utf8(text).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+/// Returns the last part of a program's path, or the kernel's name for the process, which has at most 15 bytes and
+/// which the process may change.
+fn name(place: &Path, program: Option<&Path>) -> String {
+    let of_program = program.and_then(Path::file_name).map(OsStr::to_string_lossy);
+    // The link of an updated program has this suffix until the process restarts.
+    let of_program = of_program.map(|name| name.trim_end_matches(" (deleted)").to_owned());
+    of_program.unwrap_or_else(|| {
+        let text = fs::read(place.join("comm")).unwrap_or_default();
+        String::from_utf8_lossy(&text).trim_end().to_owned()
+    })
 }
 
 #[cfg(test)]
@@ -768,7 +760,7 @@ mod tests {
             format!("Name:\tx\nUid:\t{uid}\nCapPrm:\t{caps}\nCapEff:\t{caps}\n")
         }
         let map = "         0     1000          1\n 1 100000 65536\n";
-        let of = |uid: &str, caps: &str, ours| who(map, &status(uid, caps), ours);
+        let of = |uid: &str, caps: &str, ours| who(map, status(uid, caps).as_bytes(), ours);
         assert!(of("0\t0\t0\t0", "0", true).is_privileged);
         assert!(of("1000\t0\t1000\t1000", "0", true).is_privileged);
         assert!(of("1000\t1000\t1000\t1000", "0000000000000004", true).is_privileged);
@@ -778,6 +770,6 @@ mod tests {
         let inside = of("1000\t1000\t1000\t1000", "000001ffffffffff", false);
         assert!(!inside.is_privileged);
         assert_eq!(inside.uids, [1000..1001, 100_000..165_536]);
-        assert!(who(map, "", true).is_privileged, "an unknown user may be root");
+        assert!(who(map, b"", true).is_privileged, "an unknown user may be root");
     }
 }

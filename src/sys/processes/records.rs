@@ -17,8 +17,9 @@ pub(crate) struct ProcessFacts {
     pub(crate) files: bool,
     /// Deleted files that are open, with their sizes.
     pub(crate) deleted: bool,
-    /// Arguments of kubelets, of containerds and of programs that start one. Without `files`, only kubelets are listed.
     pub(crate) arguments: bool,
+    /// Only the arguments of containerds, and of programs that start one.
+    pub(crate) containerds: bool,
     pub(crate) patience: ReadPatience,
 }
 
@@ -98,12 +99,10 @@ pub(crate) enum ProcRecord {
         bytes: u64,
         backing: Option<Backing>,
     },
-    /// The arguments of a kubelet (as in `/proc/PID/cmdline`).
+    /// The arguments of a kubelet or containerd (as in `/proc/PID/cmdline`).
     Arguments {
         id: u32,
     },
-    /// The arguments of a containerd.
-    Containerd,
     /// Last record, if none is missing.
     End,
 }
