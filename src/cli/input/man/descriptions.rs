@@ -221,7 +221,8 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
              of gc with nothing to do, are summed up in the last line; --all lists them. --scans lists the scans that \
              are kept for diff. With the name of an image it tells what happened to that image, also if it is gone.",
             "With --repull it prints the images that a run deleted as references to pull, one a line and each once, by \
-             digest where it is known. Notes on standard error name the tags, which a pull by digest does not bring back, \
+             digest where it is known. If the run deleted in several stores, name one of them, for example with \
+             --graphroot: a list is pulled into one. Notes on standard error name the tags, which a pull by digest does not bring back, \
              and the images that cannot be pulled again, because they were built, loaded or preloaded here; the exit \
              code is 3 then.",
             "It never changes anything.",
