@@ -192,6 +192,7 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
             "  REASON  space (a threshold was reached), age (--max-age), limit (containers), leak",
             "  PREDICTED, MEASURED  bytes that the deletion should free, and that it freed; ! marks a difference \
              beyond the filesystem's own fluctuation",
+            "  INODES  inodes that the deletion should free, on a filesystem that is short of them",
             "  USED AFTER  usage of the filesystem after this deletion and those above it",
             "  KEPT BY RULE  the rules that keep the remaining images: docs/how-it-decides.md describes each",
         ],
