@@ -86,8 +86,8 @@ impl SpaceThen {
 /// Deletions that make room for the images.
 #[derive(Debug)]
 pub struct Room {
-    /// The command, with the threshold that makes room; `None` if it does not make enough, or would delete
-    /// [`Self::never_pulled`].
+    /// The command, with the threshold that makes room; `None` if it does not make enough, would delete
+    /// [`Self::never_pulled`], or would have to run on the node that the disk is of.
     pub command: Option<String>,
     /// Deletions of images on the filesystem that can be pulled again, if [`Self::to_pin`] are pinned.
     pub plan: Plan,
@@ -224,8 +224,9 @@ pub fn fits(
                 };
                 let given: Vec<_> = given.iter().flatten().copied().collect();
                 let stores = stores_to_name(inventory, store);
-                let command = reach.command_in(inventory, &stores);
-                make_room(input, measured, (filesystem, now, total.disk), &given, &arriving, &command)
+                let is_foreign = result.scan.sysroot.is_foreign();
+                let command = (!is_foreign).then(|| reach.command_in(inventory, &stores));
+                make_room(input, measured, (filesystem, now, total.disk), &given, &arriving, command)
             },
         )?)
     };
@@ -253,14 +254,14 @@ fn stores_to_name(inventory: &Inventory, target: StoreIx) -> Vec<StoreIx> {
 
 /// Finds the threshold with which `gc` makes room for `bytes` on a filesystem. Only images there that can be pulled again
 /// make room, and none of the images `given`. `arriving` returns the bytes that arrive if the images with these ids are
-/// gone.
+/// gone. `command`: that of `gc` for the stores there; `None` on a disk of another node.
 fn make_room(
     input: Input<'_>,
     measured: &[Measured],
     (filesystem, now, mut bytes): (FilesystemIx, Space, Estimate),
     given: &[ImageIx],
     arriving: &dyn Fn(&HashSet<&str>) -> Estimate,
-    command: &str,
+    command: Option<String>,
 ) -> Room {
     /// Maximum number of plans. Each may delete layers that have to arrive again.
     const ROUNDS: usize = 4;
@@ -342,9 +343,10 @@ fn make_room(
         }
         let young = unpinned.kept.iter().filter(|kept| kept.rule == Rule::MinAge);
         let deletable = unpinned.steps.iter().map(|step| &step.target).chain(young.map(|kept| &kept.target));
+        let to_pin = titles(deletable.filter(|target| given.contains(target.id.as_str())));
         return Room {
-            command: Some(format!("{command} --high {percent} --low {percent}")),
-            to_pin: titles(deletable.filter(|target| given.contains(target.id.as_str()))),
+            to_pin: if command.is_some() { to_pin } else { Vec::new() },
+            command: command.map(|command| format!("{command} --high {percent} --low {percent}")),
             fit,
             enough,
             never_pulled: lost,

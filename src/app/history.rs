@@ -1,6 +1,6 @@
 //! `history`: lists past runs, kept scans, and the past usage of the filesystems.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -14,6 +14,7 @@ use crate::history::runs::{self, DeletionRow, Query, Quiet, RunRow, TargetKind};
 use crate::history::story::{self, Story};
 use crate::history::usage::{self, Series};
 use crate::model::repull::PullReferences;
+use crate::model::text::display::shell_word;
 use crate::services::database::Database;
 use crate::services::error::{Error, Exit};
 use crate::services::observer::{Audience, Observer};
@@ -71,6 +72,26 @@ pub struct Repull {
 }
 
 impl Repull {
+    /// # Errors
+    /// When images of several stores can be pulled again: one list of references would be pulled into one of them.
+    pub fn check_is_of_one_store(&self) -> Result<(), Error> {
+        let pullable = self
+            .images
+            .iter()
+            .filter(|(_, references)| !matches!(references, PullReferences::None(_)))
+            .map(|(deletion, _)| deletion);
+        let stores = stores_of(pullable);
+        match &self.run {
+            Some(run) if stores.len() > 1 => Err(Error::usage(format!(
+                "run {} deleted images in {} stores, and one list of references would be pulled into one of them",
+                run.run_id,
+                stores.len()
+            ))
+            .hint(name_one(&run.run_id, &stores))),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the exit code: [`Exit::Incomplete`] if an image cannot be pulled again.
     pub fn exit(&self) -> Exit {
         if self.images.iter().any(|(_, references)| matches!(references, PullReferences::None(_))) {
@@ -142,22 +163,44 @@ fn no_such_image(database: &Database, reference: &str) -> Error {
     })
 }
 
-/// Returns the images that a run deleted. `run_id`: its id; `None` for the last run that deleted an image.
+/// Returns the images that a run deleted, in the named stores if stores are named. `run_id`: its id; `None` for the last
+/// run that deleted an image.
 ///
 /// # Errors
-/// When the database cannot be used, or does not know the run.
+/// When the database cannot be used or does not know the run, or the run deleted images in other stores alone.
 pub fn repull(request: &Request, observer: &dyn Observer, run_id: Option<&str>) -> Result<Repull, Error> {
     let (database, unsaved) = open_with_waiting(request, observer)?;
     let run = database.read(|connection| repull::run(connection, run_id))?;
     if let (None, Some(run_id)) = (&run, run_id) {
         return Err(no_such_run(&database, run_id));
     }
-    let images = match &run {
+    let mut images = match &run {
         Some(run) => database.read(|connection| repull::deleted_images(connection, &run.run_id))?,
         None => Vec::new(),
     };
+    let stores = stores_of(images.iter().map(|(deletion, _)| deletion));
+    images.retain(|(deletion, _)| deletion.store.as_ref().is_none_or(|store| request.means(store.root())));
+    if let Some(run) = run.as_ref().filter(|_| images.is_empty() && !stores.is_empty()) {
+        let message = format!("run {} deleted no image in the named store", run.run_id);
+        return Err(Error::usage(message).hint(name_one(&run.run_id, &stores)));
+    }
     let images = images.into_iter().map(|(deletion, image)| (deletion, image.pull_references()));
     Ok(Repull { origin: HistoryOrigin::of(&database, None, unsaved), run, images: images.collect() })
+}
+
+/// Returns the flags that name the stores of these deletions, each once.
+fn stores_of<'a>(deletions: impl Iterator<Item = &'a DeletionRow>) -> BTreeSet<String> {
+    let stores = deletions.filter_map(|deletion| deletion.store.as_ref());
+    let flags = stores.map(|store| {
+        format!("{} {}", store.kind().facts().flag, shell_word(&store.root().to_string_lossy()))
+    });
+    flags.collect()
+}
+
+/// Formats the commands that print the references of one store.
+fn name_one(run_id: &str, stores: &BTreeSet<String>) -> String {
+    let commands = stores.iter().map(|store| format!("`layersweep history --repull {run_id} {store}`"));
+    format!("name the store: {}", commands.collect::<Vec<_>>().join(" or "))
 }
 
 fn no_such_run(database: &Database, run_id: &str) -> Error {

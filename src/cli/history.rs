@@ -66,8 +66,12 @@ fn repull(global: &Global, args: &HistoryArgs, now: Timestamp) -> Result<Exit, E
     let run_id = args.repull.as_deref().filter(|run_id| *run_id != LAST);
     let past = history::repull(&global.request, global, run_id)?;
     let exit = past.exit();
+    let is_list = global.format != Format::Json;
+    if is_list {
+        past.check_is_of_one_store()?;
+    }
     let document = json::repull(now, past);
-    if global.format == Format::Json {
+    if !is_list {
         output::json(&document)?;
         return Ok(exit);
     }

@@ -258,8 +258,9 @@ pub fn by_hand(inventory: &Inventory, leak: &Leak) -> String {
     let kind = inventory[leak.store].kind;
     let is_of_tool = kind.facts().tool.is_some();
     match (leak.verdict, leak.class) {
-        // A pull or build may be running, and no clause about the class says that.
-        (Verdict::Keep, _) if is_of_tool => leak.evidence.clone(),
+        // It is kept although others of its class are not: a pull or build may be running, and no clause about the class
+        // says that.
+        (Verdict::Keep, class) if class.verdict() != Verdict::Keep => leak.evidence.clone(),
         (_, LeakClass::Incomplete | LeakClass::UnfinishedPull) if is_of_tool => {
             format!("nothing, or start {} again: see docs/docker.md", kind.runtime())
         }

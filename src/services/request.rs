@@ -51,6 +51,13 @@ impl Request {
         named.iter().any(|roots| !roots.is_empty())
     }
 
+    /// Returns true for the root of a store that is named for this run, and for all roots if none is.
+    pub fn means(&self, root: &Path) -> bool {
+        let named = [&self.graphroots, &self.containerd_roots, &self.docker_roots];
+        let paths = named.into_iter().flatten().filter_map(|path| std::path::absolute(path).ok());
+        !self.names_stores || self.inside(paths.collect()).iter().any(|path| path == root)
+    }
+
     pub fn root(&self) -> Sysroot {
         self.sysroot.as_deref().map_or_else(Sysroot::live, Sysroot::at)
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use layersweep::history::runs::{
     self, BEGUN, Certainty, Command, DeletionRow, OutcomeKind, Reason, RunEnd, Start, TargetKind,
 };
-use layersweep::model::{Image, Origin, OriginKind};
+use layersweep::model::{Image, Origin, OriginKind, StoreId, StoreKind};
 
 use crate::support::program::{self, Run, list, text, texts};
 use crate::support::scan_records::{at, id, image, open, record_fresh, scan_at, store_key};
@@ -123,6 +123,39 @@ fn each_deletion_leads_to_its_life() {
     let document = repull(state, &[&first, "--format", "json"]).expect_code(0).json();
     schema::assert_fits("history-repull", &document);
     assert_eq!(texts(&document, "/images/0/references"), [format!("quay.io/app@sha256:{a}")]);
+}
+
+/// Another tool would pull the images of one store into the other.
+#[test]
+fn list_is_of_one_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path();
+    let of = |kind, root: &str, number, name| DeletionRow {
+        store: Some(StoreId::new(kind, root.into(), "overlay".into())),
+        ..deletion(61, number, &[name])
+    };
+    let (podman, containerd) = ("/var/lib/containers/storage", "/var/lib/containerd");
+    let deletions = [
+        of(StoreKind::ContainersStorage, podman, 1, "quay.io/a:1"),
+        of(StoreKind::Containerd, containerd, 2, "quay.io/b:1"),
+        of(StoreKind::Docker, "/var/lib/docker", 3, "localhost/c:1"),
+    ];
+    let run_id = run(state, 60, &deletions);
+    let printed = repull(state, &["last"]).expect_code(2);
+    assert!(printed.stdout.is_empty(), "{printed:?}");
+    // What cannot be pulled is pulled into no store.
+    assert!(printed.stderr.contains(" deleted images in 2 stores, "), "{printed:?}");
+    for (flag, root, expected) in
+        [("--graphroot", podman, "quay.io/a:1\n"), ("--containerd-root", containerd, "quay.io/b:1\n")]
+    {
+        let command = format!("history --repull {run_id} {flag} {root}`");
+        assert!(printed.stderr.contains(&command), "{printed:?}");
+        assert_eq!(repull(state, &[&run_id, flag, root]).expect_code(0).stdout, expected);
+    }
+    let other = repull(state, &["last", "--graphroot", "/other"]).expect_code(2);
+    assert!(other.stderr.contains("deleted no image in the named store"), "{other:?}");
+    let document = repull(state, &["last", "--format", "json"]).expect_code(3).json();
+    assert_eq!(list(&document, "/images").len(), 3, "each has its store");
 }
 
 /// Old records have deletions without digests, and foreign names.

@@ -41,6 +41,33 @@ fn what_arrives_is_within_the_spread() {
     let sources: Vec<_> =
         list(&document, "/estimated_from").iter().map(|from| text(from, "/source")).collect();
     assert_eq!(sources, ["repository", "node"], "{document:#}");
+    no_command_is_for_another_machine(&loopfs);
+}
+
+/// Asks for the disk of another node, with pulled images that can make room.
+fn no_command_is_for_another_machine(disk: &LoopFs) {
+    let facts = nix::sys::statvfs::statvfs(disk.path()).unwrap();
+    let [capacity, available] =
+        [facts.blocks(), facts.blocks_available()].map(|blocks| blocks * facts.fragment_size());
+    let used = capacity - available;
+    let high = used * 100 / capacity + 2;
+    let toml = format!("[images]\nhigh_percent = {high}\nlow_percent = {}\nmin_age = \"0s\"\n", high - 1);
+    std::fs::write(disk.path().join("node.toml"), toml).unwrap();
+    // The estimate is 1.05 bytes for each byte of a tar: a bit more than there is room for.
+    let layer = json!({
+        "digest": format!("sha256:{}", "a".repeat(64)),
+        "size": (capacity * high / 100 - used + MIB) * 100 / 105,
+        "mediaType": "application/vnd.oci.image.layer.v1.tar",
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let manifest = dir.path().join("manifest.json");
+    std::fs::write(&manifest, json!({ "layers": [layer] }).to_string()).unwrap();
+    let mut command = program::command();
+    command.env_remove("LAYERSWEEP_STATE_DIR").arg("fits").arg(&manifest).args(["--graphroot", "/root"]);
+    command.args(["--config", "/node.toml", "--sysroot"]).arg(disk.path());
+    let screen = program::run(&mut command).expect_no_crash().expect_code(4).stdout;
+    assert!(screen.contains("Once the node runs again, its gc can make room "), "{screen}");
+    assert!(!screen.contains("layersweep gc") && !screen.contains("pin add"), "{screen}");
 }
 
 fn assert_within(estimate: &Value, arrived: u64) {

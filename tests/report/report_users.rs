@@ -656,13 +656,13 @@ fn unreadable_directory_concerns_its_filesystem_only() {
     assert!(report["verdict"].to_string().contains("probably hidden below"), "{:#}", report["verdict"]);
 }
 
-/// A container has nearly all inodes of the filesystem: each command names it.
+/// A container and another directory in the store have most inodes of the filesystem: each command names them.
 #[test]
 fn container_with_most_inodes_is_named() {
     if !store::require_tools() || !Fs::Ext4.require() {
         return;
     }
-    let disk = LoopFs::with(Fs::Ext4, 64 * MIB, &["-N", "3000"], &[]);
+    let disk = LoopFs::with(Fs::Ext4, 64 * MIB, &["-N", "4200"], &[]);
     let store = small::still(&disk.path().join("storage"));
     store.podman(["volume", "create", "pgdata"]);
     store.unmount();
@@ -675,6 +675,8 @@ fn container_with_most_inodes_is_named() {
     };
     fill(Path::new(container.trim()), 1500);
     fill(&store.root().join("volumes/pgdata/_data"), 700);
+    std::fs::create_dir(store.root().join("oops")).unwrap();
+    fill(&store.root().join("oops"), 1210);
     disk.sync();
     let free = nix::sys::statvfs::statvfs(disk.path()).unwrap().files_free();
     fill(
@@ -693,6 +695,9 @@ fn container_with_most_inodes_is_named() {
         assert!(shown.contains("volume pgdata"), "{words:?}: {shown}");
         assert!(shown.contains("1,5"), "{words:?}: {shown}");
     }
+    let report = run(&["report"]);
+    let (_, listed) = report.split_once("Only you can judge; the commands only show it:").unwrap();
+    assert!(listed.contains("storage/oops: 1,211 files"), "{report}");
 }
 
 /// Deleting a file of an overlay's lower layer frees nothing, and no system call shows which files these are.

@@ -408,7 +408,8 @@ pub struct HistoryArgs {
     pub scans: bool,
 
     /// Print what this run deleted as references to pull, one a line, by digest where it is known. RUN is the
-    /// id of a run, or `last`: the last that deleted images. Exits with 3 if an image cannot be pulled again
+    /// id of a run, or `last`: the last that deleted images. If it deleted in several stores, name one, for
+    /// example with --graphroot. Exits with 3 if an image cannot be pulled again
     #[arg(long, value_name = "RUN", conflicts_with_all = ["limit", "kind", "all", "since"])]
     pub repull: Option<String>,
 }

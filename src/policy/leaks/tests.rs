@@ -207,6 +207,20 @@ fn printed_commands_are_safe_to_paste() {
     }
 }
 
+/// The clause of its class tells what to do about one that is not work in progress.
+#[test]
+fn kept_leak_has_its_own_reason() {
+    for (class, verdict, expected) in [
+        ("never-collected", Verdict::Keep, "it is young"),
+        ("never-collected", Verdict::Report, "remove it by hand, as the evidence says"),
+        ("leaked-mount", Verdict::Keep, "umount it"),
+    ] {
+        let leak = Leak { evidence: "it is young".into(), ..leak(class, verdict, None, &[]) };
+        let all = inventory(&[(1, &[])], vec![leak.clone()]);
+        assert_eq!(by_hand(&all, &leak), expected, "{class}");
+    }
+}
+
 #[test]
 fn young_and_used_leaks_need_no_person() {
     fn is_task(class: &'static str, verdict: Verdict, stay: KeepReason) -> bool {

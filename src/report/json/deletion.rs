@@ -82,6 +82,8 @@ pub struct FreedDoc {
     pub filesystem: String,
     /// Bytes that the deletion was predicted to free here, at its position in the order.
     pub predicted_bytes: u64,
+    /// Inodes that the deletion was predicted to free here.
+    pub predicted_inodes: u64,
     /// Bytes freed here; null for a dry run. Negative if other processes wrote more.
     pub measured_bytes: Option<i64>,
     /// Percentage used here after the deletion; for a dry run, predicted.
@@ -188,6 +190,7 @@ fn freed(gain: &Gain, mounts: &[PathBuf]) -> FreedDoc {
     FreedDoc {
         filesystem: mount(mounts, gain.filesystem),
         predicted_bytes: gain.size.frees_bytes,
+        predicted_inodes: gain.size.inodes,
         measured_bytes: None,
         usage_after_percent: None,
     }

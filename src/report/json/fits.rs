@@ -52,8 +52,8 @@ pub struct FitsDoc {
     pub high_percent: Option<u8>,
     /// Percentage at which `gc` ends, and to which the command makes room; null if that target is off.
     pub low_percent: Option<u8>,
-    /// Command that makes room on this filesystem; null if they surely fit, if it cannot make enough, or if it would
-    /// delete images that were never pulled.
+    /// Command that makes room on this filesystem; null if they surely fit, if it cannot make enough, if it would
+    /// delete images that were never pulled, or if it would have to run on another node (`--sysroot`).
     pub command: Option<String>,
     /// Images of the request that are here, and that this command deletes unless they are pinned first: now, or once
     /// they are older than the minimum age.

@@ -171,6 +171,9 @@ fn room(document: &FitsDoc, screen: &Screen) -> String {
     let Some(command) = &document.command else {
         let stays = if kept.is_empty() { vec!["there is no image".to_owned()] } else { kept };
         let lost = document.never_pulled.len();
+        // No other command is left out although its deletions are enough: the disk is that of another node.
+        let is_elsewhere =
+            document.fits_after_gc.is_some_and(|fit| fit != Fit::No) && !document.deletes.is_empty();
         let title = if lost > 0 {
             format!(
                 "No command is given: a run that makes room would delete {} that {} built or loaded here, which perhaps \
@@ -180,6 +183,14 @@ fn room(document: &FitsDoc, screen: &Screen) -> String {
             )
         } else if document.deletes.is_empty() {
             "Nothing can be deleted to make room (`layersweep report` lists what holds the disk):".to_owned()
+        } else if is_elsewhere {
+            format!(
+                "Once the node runs again, its gc can make room (fits prints the command there): without {}, {} less, it is \
+                 {after}%{}:",
+                count(document.deletes.len(), "image", "images"),
+                bytes(document.freed_bytes),
+                then(document),
+            )
         } else {
             format!(
                 "No deletion makes enough room: without {} that can be pulled again, {} less, it is {after}% used{}, still \
@@ -189,20 +200,19 @@ fn room(document: &FitsDoc, screen: &Screen) -> String {
                 if document.disk_bytes == 0 { "" } else { " after the pull" },
             )
         };
-        let elements = if lost > 0 { first(&document.never_pulled) } else { stays };
+        let elements = match lost {
+            0 if is_elsewhere => deletions(document),
+            0 => stays,
+            _ => first(&document.never_pulled),
+        };
         return paragraph(screen, &title) + &list(screen, &elements);
     };
-    let then = match (document.disk_bytes, document.fits_after_gc) {
-        // Images that are here, or of unknown size, add nothing.
-        (0, _) => " used then",
-        (_, Some(Fit::Probably)) => " used after the pull, which probably fits",
-        (..) => " used after the pull, which fits",
-    };
     let advice = format!(
-        "{} `{command}` deletes {} and frees {}: {after}%{then}.",
+        "{} `{command}` deletes {} and frees {}: {after}%{}.",
         if document.fits == Fit::Probably { "To be sure," } else { "To make room," },
         count(document.deletes.len(), "image", "images"),
         bytes(document.freed_bytes),
+        then(document),
     );
     let refused = document.gc_refused.as_deref();
     let refused = refused.map_or_else(String::new, |why| format!("It would be refused now: {}", safe(why)));
@@ -213,6 +223,16 @@ fn room(document: &FitsDoc, screen: &Screen) -> String {
         paragraph(screen, &refused),
     ]
     .concat()
+}
+
+/// Returns the end of a sentence about the usage after the deletions.
+fn then(document: &FitsDoc) -> &'static str {
+    match (document.disk_bytes, document.fits_after_gc) {
+        // Images that are here, or of unknown size, add nothing.
+        (0, _) => " used then",
+        (_, Some(Fit::Probably)) => " used after the pull, which probably fits",
+        (..) => " used after the pull, which fits",
+    }
 }
 
 /// Formats the command that keeps images of the request.
@@ -402,6 +422,15 @@ mod tests {
             screen_of_lost.starts_with("No command is given: ") && screen_of_lost.ends_with(":\n  mine:1\n")
         );
         let enough = FitsDoc { command, deletes, deletes_needed: Some(2), fits_after_gc, to_pin, ..document };
+        let elsewhere = FitsDoc { command: None, to_pin: vec![], ..enough.clone() };
+        assert_eq!(
+            room(&elsewhere, &screen),
+            "Once the node runs again, its gc can make room (fits prints the command there): without 3 images, 1.0 MiB \
+             less, it is 95% used after the pull, which fits:\n\
+             \x20 a:1\n\
+             \x20 b:1   then below the high threshold (85%)\n\
+             \x20 c:1\n"
+        );
         assert_eq!(
             room(&enough, &screen),
             "First `layersweep pin add 'x;reboot'`: gc may delete what is here of these images.\n\

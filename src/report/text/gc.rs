@@ -66,7 +66,8 @@ fn filesystems(document: &GcDoc, screen: &Screen) -> String {
                 .filter_map(|deleted| deletions::freed_on(deleted, &filesystem.usage.mount))
                 .collect();
             has_block |= !here.is_empty();
-            out.push_str(&deletions::deletions(document, &here.iter().collect::<Vec<_>>(), screen));
+            let each: Vec<_> = here.iter().collect();
+            out.push_str(&deletions::deletions(document, Some(filesystem), &each, screen));
         }
     }
     let rest: Vec<_> = document
@@ -80,7 +81,8 @@ fn filesystems(document: &GcDoc, screen: &Screen) -> String {
                     .all(|filesystem| deletions::freed_on(deleted, &filesystem.usage.mount).is_none())
         })
         .collect();
-    out + &deletions::deletions(document, &rest, screen)
+    let only = document.filesystems.first().filter(|_| !several);
+    out + &deletions::deletions(document, only, &rest, screen)
 }
 
 /// Formats the failures of a run, and the events that the kubelet would have recorded.

@@ -157,7 +157,8 @@ fn last_found(image: &StoryDoc, life: &LifeDoc) -> String {
     }
 }
 
-/// Formats all that happened to images, the newest first: a line for each event, with date, name and run.
+/// Formats all that happened to images, the newest first: a line for each event, with date, name and run, and with the
+/// store if the images were in several.
 pub(super) fn events(images: &[StoryDoc], screen: &Screen) -> String {
     let mut events = Vec::new();
     for image in images {
@@ -181,21 +182,24 @@ pub(super) fn events(images: &[StoryDoc], screen: &Screen) -> String {
     }
     events.sort_by_key(|(time, ..)| std::cmp::Reverse(*time));
     let zone = events.first().map_or_else(String::new, |(time, ..)| screen.zone_line(*time));
+    let several = images.iter().any(|image| image.store != images[0].store);
     let mut out = String::new();
     for (time, image, names_then, event) in events {
         let (time, id) = (screen.time(time), short_id(&image.id));
-        out.push_str(&format!("{time}  {id}  {}: {event}\n", title_then(image, names_then)));
+        let store = if several { format!(" in {}", safe(&image.store)) } else { String::new() };
+        out.push_str(&format!("{time}  {id}  {}{store}: {event}\n", title_then(image, names_then)));
     }
     out + &zone
 }
 
 #[cfg(test)]
 mod tests {
+    use jiff::tz::TimeZone;
+
     use super::*;
 
-    #[test]
-    fn lost_name_is_not_said_to_be_there() {
-        let life = LifeDoc {
+    fn life() -> LifeDoc {
+        LifeDoc {
             life: 1,
             first_detected: Timestamp::UNIX_EPOCH,
             last_seen: Timestamp::UNIX_EPOCH,
@@ -206,17 +210,36 @@ mod tests {
             frees_bytes: 0,
             ended_by: None,
             deletion: None,
-        };
-        let image = |meant: Option<&str>| StoryDoc {
+        }
+    }
+
+    fn story(store: &str) -> StoryDoc {
+        StoryDoc {
             id: "aa".into(),
-            store: "/s".into(),
-            meant_name: meant.map(str::to_owned),
-            names: life.names.clone(),
+            store: store.into(),
+            meant_name: None,
+            names: life().names,
             presence: Presence::Recorded,
             names_now: Vec::new(),
-            lives: Vec::new(),
+            lives: vec![life()],
             deletions: Vec::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn events_name_one_of_several_stores() {
+        let screen = Screen { width: None, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
+        let [one, other] = ["/s", "/t"].map(story);
+        assert!(events(&[one.clone()], &screen).contains("  aa  quay.io/a:2: first detected\n"));
+        let both = events(&[one, other], &screen);
+        for store in ["/s", "/t"] {
+            assert!(both.contains(&format!("  aa  quay.io/a:2 in {store}: first detected\n")), "{both}");
+        }
+    }
+
+    #[test]
+    fn lost_name_is_not_said_to_be_there() {
+        let image = |meant: Option<&str>| StoryDoc { meant_name: meant.map(str::to_owned), ..story("/s") };
         // The past has the names of its time.
         for (meant, names_then, expected) in [
             ("quay.io/a:3", &["quay.io/a:2".to_owned()][..], "quay.io/a:2"),
@@ -226,9 +249,9 @@ mod tests {
             assert_eq!(title_then(&image(Some(meant)), names_then), expected);
         }
         let lost = "still on disk, now named quay.io/a:2 (last scan)";
-        assert_eq!(last_found(&image(Some("quay.io/a:1")), &life), lost);
+        assert_eq!(last_found(&image(Some("quay.io/a:1")), &life()), lost);
         for meant in [Some("quay.io/a:2"), None] {
-            assert_eq!(last_found(&image(meant), &life), "still on disk (last scan)");
+            assert_eq!(last_found(&image(meant), &life()), "still on disk (last scan)");
         }
     }
 }

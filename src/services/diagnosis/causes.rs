@@ -649,7 +649,10 @@ fn large(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
     // Volumes are causes of their own.
     let is_volumes =
         |path: &Path| context.other_users.volumes.iter().any(|volume| volume.path.parent() == Some(path));
-    let here = here.filter(|directory| directory.bytes >= context.least(ix) && !is_volumes(&directory.path));
+    let here = here.filter(|directory| {
+        let is_large = directory.bytes >= context.least(ix) || context.has_many_inodes(ix, directory.inodes);
+        is_large && !is_volumes(&directory.path)
+    });
     here.map(|directory| {
         let path = context.inside(&directory.path);
         let root = context.inside(&context.scan.inventory[directory.store].root);
@@ -666,13 +669,18 @@ fn large(context: &Context<'_>, ix: FilesystemIx) -> Vec<Cause> {
             None => (CauseGroup::Kept, 0, format!("layersweep explain {}", shell_word(&path))),
         };
         let text = format!("{kind}, {path}{largest}");
-        Cause {
+        let cause = Cause {
             title: format!("{kind} in {root}"),
             command: Some(PrintedCommand::Shows(command)),
             frees_bytes,
             group,
-            path: Some(path),
+            path: Some(path.clone()),
             ..context.cause(ix, CauseKind::Other, directory.bytes, text)
+        };
+        if context.has_many_inodes(ix, directory.inodes) {
+            outside_causes::of_many_files(&path, directory.inodes, cause)
+        } else {
+            cause
         }
     })
     .collect()

@@ -33,6 +33,14 @@ impl Context<'_> {
         least(&self.scan.inventory[ix])
     }
 
+    /// Returns true for a number of files that matters on a filesystem that is short of inodes.
+    pub(super) fn has_many_inodes(&self, ix: FilesystemIx, inodes: u64) -> bool {
+        /// Minimum number of files of a directory that is named for them.
+        const LEAST_INODES: u64 = 1000;
+        let filesystem = &self.scan.inventory[ix];
+        filesystem.is_short_of_inodes() && inodes >= (filesystem.inodes / 20).max(LEAST_INODES)
+    }
+
     /// Returns a path as the node itself names it.
     pub(super) fn inside(&self, path: &Path) -> String {
         self.scan.sysroot.shown(path)

@@ -13,8 +13,6 @@ use crate::services::diagnosis::{Cause, CauseGroup, CauseKind, LEAST, Part, Part
 use crate::stores::Scan;
 use crate::stores::other_usage::{BigFile, OtherUserKind, OtherUsers};
 
-/// Minimum number of files of a directory that is named for them.
-const LEAST_INODES: u64 = 1000;
 /// Size to which `journalctl` is told to shrink the journal, if the journal is at least twice as large.
 const JOURNAL_BYTES: u64 = 512 << 20;
 /// Size to which it is told to shrink a smaller one.
@@ -334,13 +332,8 @@ pub(super) fn others(context: &Context<'_>, ix: FilesystemIx, named: &[Cause]) -
         let is_store = part.path.as_ref().is_some_and(|path| stores.contains(path));
         kinds.contains(&part.kind) && !is_leak && !is_store
     });
-    let filesystem = &context.scan.inventory.filesystems[ix.get()];
-    // A directory of many small files matters only if inodes are short.
-    let inodes = if filesystem.is_short_of_inodes() { filesystem.inodes } else { 0 };
     others
-        .filter(|(part, bytes)| {
-            *bytes >= (used / 20).max(LEAST) || inodes > 0 && part.inodes >= (inodes / 20).max(LEAST_INODES)
-        })
+        .filter(|(part, bytes)| *bytes >= (used / 20).max(LEAST) || context.has_many_inodes(ix, part.inodes))
         .map(|(part, bytes)| {
             let (text, remedy) = match (&part.path, &hidden) {
                 (Some(path), _) => (format!("other data in {path}"), String::new()),
@@ -356,17 +349,24 @@ pub(super) fn others(context: &Context<'_>, ix: FilesystemIx, named: &[Cause]) -
                 ..context.cause(ix, CauseKind::Other, bytes, text)
             };
             match &part.path {
-                Some(path) if inodes > 0 && part.inodes >= (inodes / 20).max(LEAST_INODES) => Cause {
-                    title: path.clone(),
-                    text: format!("{path}: {} files", display::thousands(part.inodes)),
-                    frees_inodes: part.inodes,
-                    group: CauseGroup::OnlyYouCanJudge,
-                    ..cause
-                },
+                Some(path) if context.has_many_inodes(ix, part.inodes) => {
+                    of_many_files(path, part.inodes, cause)
+                }
                 _ => cause,
             }
         })
         .collect()
+}
+
+/// Returns the cause for a directory of so many files that it matters if inodes are short.
+pub(super) fn of_many_files(path: &str, inodes: u64, cause: Cause) -> Cause {
+    Cause {
+        title: path.to_owned(),
+        text: format!("{path}: {} files", display::thousands(inodes)),
+        frees_inodes: inodes,
+        group: CauseGroup::OnlyYouCanJudge,
+        ..cause
+    }
 }
 
 /// Returns a description of the used bytes that no visible file accounts for, and a remedy. Only for a filesystem

@@ -192,6 +192,7 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
             "  REASON  space (a threshold was reached), age (--max-age), limit (containers), leak",
             "  PREDICTED, MEASURED  bytes that the deletion should free, and that it freed; ! marks a difference \
              beyond the filesystem's own fluctuation",
+            "  INODES  inodes that the deletion should free, on a filesystem that is short of them",
             "  USED AFTER  usage of the filesystem after this deletion and those above it",
             "  KEPT BY RULE  the rules that keep the remaining images: docs/how-it-decides.md describes each",
         ],
@@ -221,7 +222,8 @@ pub(super) const DESCRIPTIONS: &[(&str, &[&str])] = &[
              of gc with nothing to do, are summed up in the last line; --all lists them. --scans lists the scans that \
              are kept for diff. With the name of an image it tells what happened to that image, also if it is gone.",
             "With --repull it prints the images that a run deleted as references to pull, one a line and each once, by \
-             digest where it is known. Notes on standard error name the tags, which a pull by digest does not bring back, \
+             digest where it is known. If the run deleted in several stores, name one of them, for example with \
+             --graphroot: a list is pulled into one. Notes on standard error name the tags, which a pull by digest does not bring back, \
              and the images that cannot be pulled again, because they were built, loaded or preloaded here; the exit \
              code is 3 then.",
             "It never changes anything.",

@@ -2,7 +2,8 @@
 
 use crate::model::deletion::outcome::differs;
 use crate::model::deletion::plan::TargetKind;
-use crate::report::json::{DeletionDoc, GcDoc};
+use crate::model::text::display::thousands;
+use crate::report::json::{DeletionDoc, GcDoc, GcFilesystemDoc};
 use crate::report::text::format::{DIFFERS, bytes, measured, never_pulled, safe, short_id};
 use crate::report::text::screen::Screen;
 use crate::report::text::table::Table;
@@ -10,18 +11,25 @@ use crate::report::text::table::Table;
 const GROUP: &str = "An image \"with N more\" and the N images below it share layers, which only the last deletion frees: \
                      delete all of them, or none.\n";
 
-/// Formats the table of these deletions after an empty line.
-pub(super) fn deletions(document: &GcDoc, all: &[&DeletionDoc], screen: &Screen) -> String {
+/// Formats the table of these deletions after an empty line, with their inodes on a filesystem that is short of them.
+pub(super) fn deletions(
+    document: &GcDoc,
+    filesystem: Option<&GcFilesystemDoc>,
+    all: &[&DeletionDoc],
+    screen: &Screen,
+) -> String {
     if all.is_empty() {
         return String::new();
     }
     let only_images = all.iter().all(|deleted| deleted.kind == TargetKind::Image);
     let first = if only_images { "IMAGE" } else { "WHAT" };
     let mut headings = vec![first, "ID", "REASON", ">PREDICTED"];
+    let short = filesystem.filter(|filesystem| filesystem.wanted_inodes > 0);
     let is_done = !document.dry_run;
     if is_done {
         headings.push(">MEASURED");
     }
+    headings.extend(short.map(|_| ">INODES"));
     headings.extend([">USED AFTER", ""]);
     let mut table = Table::new(screen, &headings);
     for deleted in all {
@@ -41,6 +49,10 @@ pub(super) fn deletions(document: &GcDoc, all: &[&DeletionDoc], screen: &Screen)
         if is_done {
             cells.push(measured(deleted.measured_bytes, deleted.disturbed));
         }
+        cells.extend(short.map(|filesystem| {
+            let here = deleted.freed.iter().filter(|freed| freed.filesystem == filesystem.mount);
+            thousands(here.fold(0, |sum: u64, freed| sum.saturating_add(freed.predicted_inodes)))
+        }));
         cells.push(deleted.usage_after_percent.map_or_else(|| "-".into(), |used| format!("{used:.2}%")));
         cells.push(if deleted.differs { "!".into() } else { String::new() });
         table.row(cells);

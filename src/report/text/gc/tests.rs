@@ -28,6 +28,7 @@ fn freed(mount: &str, predicted: u64, measured: Option<i64>) -> FreedDoc {
     FreedDoc {
         filesystem: mount.into(),
         predicted_bytes: predicted,
+        predicted_inodes: 4015,
         measured_bytes: measured,
         usage_after_percent: Some(68.0),
     }
@@ -390,6 +391,8 @@ fn disk_without_inodes_is_never_reached() {
                  29,289 inodes to free; no image is deleted for inodes: all that may be deleted hold only 99\n";
     let text = shown(&document, None);
     assert!(text.starts_with(start), "{text}");
+    let table = "REASON  PREDICTED  MEASURED  INODES  USED AFTER\n";
+    assert!(text.contains(table) && text.contains(" 50.0 MiB   4,015      69.00%\n"), "{text}");
     let end = "Low threshold reached for bytes only: 1 image deleted, 99.0 MiB freed (100.0 MiB predicted); 68.00% used \
                now. STILL FULL: 203 of 196,608 inodes free; images hold 306.\n/var/spool/q: 195,946 files\n";
     assert!(text.ends_with(end), "{text}");

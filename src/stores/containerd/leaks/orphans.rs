@@ -69,7 +69,7 @@ impl<'a> Filler<'a> {
             let (class, evidence) = class_of(orphan);
             let evidence = match (mounted, verdict) {
                 (true, _) => "in use: something is mounted on it".to_owned(),
-                (false, Verdict::Keep) => format!("{evidence}; it may be work in progress"),
+                (false, Verdict::Keep) => format!("{evidence}; it may be work in progress: look again later"),
                 _ => evidence.to_owned(),
             };
             let judged = Judgement { class, verdict, evidence };
