@@ -188,7 +188,7 @@ fn recorded_run_is_read_unchanged() {
         quiet: false,
         deletions: vec![measured, failed],
     };
-    assert_eq!(found, [expected.clone()]);
+    assert_eq!(found, std::slice::from_ref(&expected));
     begin(&tx, &start).unwrap();
     assert_eq!(list(&tx, &Query::default()).unwrap().0, [expected], "a state from before its end");
 
