@@ -490,10 +490,10 @@ mod tests {
         for (filesystems, expected) in
             [([0, 0, 0, 0], &[][..]), ([0, 0, 0, 1], &[0, 1]), ([0, 1, 1, 0], &[0, 3]), ([1, 0, 0, 0], &[0])]
         {
-            let image = |store: usize| Image { store: store.into(), ..samples::image("aa", &[]) };
-            let store = |ix: usize| Store { filesystem: ix.into(), ..samples::store() };
-            let mut inventory = Inventory { images: (0..4).map(image).collect(), ..Inventory::default() };
-            inventory.stores = filesystems.map(store).into();
+            let images = (0..4_usize).map(|ix| Image { store: ix.into(), ..samples::image("aa", &[]) });
+            let mut inventory = Inventory { images: images.collect(), ..Inventory::default() };
+            let stores = filesystems.map(|ix: usize| Store { filesystem: ix.into(), ..samples::store() });
+            inventory.stores = stores.into();
             inventory.stores[0].kind = StoreKind::Containerd;
             inventory.out_of_reach.insert(2.into(), "it belongs to alice".into());
             let named = stores_to_name(&inventory, 0.into());

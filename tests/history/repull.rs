@@ -130,10 +130,10 @@ fn each_deletion_leads_to_its_life() {
 fn list_is_of_one_store() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path();
-    let of = |kind, root: &str, number, name| DeletionRow {
-        store: Some(StoreId::new(kind, root.into(), "overlay".into())),
-        ..deletion(61, number, &[name])
-    };
+    fn of(kind: StoreKind, root: &str, number: u64, name: &str) -> DeletionRow {
+        let store = Some(StoreId::new(kind, root.into(), "overlay".into()));
+        DeletionRow { store, ..deletion(61, number, &[name]) }
+    }
     let (podman, containerd) = ("/var/lib/containers/storage", "/var/lib/containerd");
     let deletions = [
         of(StoreKind::ContainersStorage, podman, 1, "quay.io/a:1"),

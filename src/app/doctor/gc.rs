@@ -55,8 +55,10 @@ fn hidden_processes(node: &Node<'_>, reach: &Reach) -> Option<Check> {
     let scan = node.scan()?;
     let stores = scan.inventory.stores.iter().enumerate().filter(|(position, store)| {
         let is_closed = matches!(reach.ways.get(*position), Some(Way::Closed(_)));
-        let is_roots = || owners_store(scan, (*position).into()).user.is_none();
-        is_closed && store.kind.facts().is_editable && !store.read_only && is_roots()
+        is_closed
+            && store.kind.facts().is_editable
+            && !store.read_only
+            && owners_store(scan, (*position).into()).user.is_none()
     });
     let roots: Vec<_> = stores.map(|(_, store)| node.shown(&store.root)).collect();
     let message = format!("gc deletes no image in {}: {why}", listed(&roots));

@@ -230,7 +230,7 @@ mod tests {
     fn events_name_one_of_several_stores() {
         let screen = Screen { width: None, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
         let [one, other] = ["/s", "/t"].map(story);
-        assert!(events(&[one.clone()], &screen).contains("  aa  quay.io/a:2: first detected\n"));
+        assert!(events(std::slice::from_ref(&one), &screen).contains("  aa  quay.io/a:2: first detected\n"));
         let both = events(&[one, other], &screen);
         for store in ["/s", "/t"] {
             assert!(both.contains(&format!("  aa  quay.io/a:2 in {store}: first detected\n")), "{both}");
@@ -239,7 +239,9 @@ mod tests {
 
     #[test]
     fn lost_name_is_not_said_to_be_there() {
-        let image = |meant: Option<&str>| StoryDoc { meant_name: meant.map(str::to_owned), ..story("/s") };
+        fn image(meant: Option<&str>) -> StoryDoc {
+            StoryDoc { meant_name: meant.map(str::to_owned), ..story("/s") }
+        }
         // The past has the names of its time.
         for (meant, names_then, expected) in [
             ("quay.io/a:3", &["quay.io/a:2".to_owned()][..], "quay.io/a:2"),

@@ -302,8 +302,7 @@ impl Finder<'_> {
         let removals = groups.filter(|(removal, keeps_for_tool)| {
             removal.own_bytes.max(removal.keeps_bytes) >= LEAST || *keeps_for_tool
         });
-        let removals = removals.map(|(removal, _)| removal);
-        let mut removals: Vec<_> = removals.collect();
+        let mut removals: Vec<_> = removals.map(|(removal, _)| removal).collect();
         removals.sort_by_key(|removal| Reverse(removal.own_bytes.saturating_add(removal.keeps_bytes)));
         removals
     }
@@ -319,14 +318,14 @@ impl Finder<'_> {
         let images: BTreeSet<_> = of_members.flatten().copied().collect();
         let containers = members.iter().map(|(container_ix, ..)| *container_ix).collect();
         let freed = self.freed(&images, containers).into_iter().map(|node| &inventory[node]);
-        let freed = freed.filter(|node| node.filesystem == ix).map(|node| node.size.frees_bytes);
-        let keeps_bytes = freed.fold(0, u64::saturating_add);
+        let here = freed.filter(|node| node.filesystem == ix).map(|node| node.size.frees_bytes);
+        let keeps_bytes = here.fold(0, u64::saturating_add);
         let mut holders = images.iter().flat_map(|image| &self.holders[image]);
         let needs_others = holders.any(|container| members.iter().all(|(member, ..)| member != container));
         let own: Size = members.iter().map(|(.., own)| *own).sum();
         let words: Vec<_> = members.iter().map(|(_, word, _)| word.as_str()).collect();
-        let containers = members.iter().map(|(container_ix, _, own)| self.container(*container_ix, *own));
-        let containers: Vec<_> = containers.collect();
+        let removed = members.iter().map(|(container_ix, _, own)| self.container(*container_ix, *own));
+        let containers: Vec<_> = removed.collect();
         let deleted_by = images.first().and_then(|image| deleted_by(inventory, &self.tools, *image));
         let deleted_by = deleted_by.unwrap_or(DeletedBy::Gc);
         let image_tool = images.first().and_then(|image| tool_of(inventory, *image));

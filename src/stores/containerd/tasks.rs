@@ -90,8 +90,12 @@ mod tests {
 
     #[test]
     fn process_in_the_containers_group_runs() {
-        let process = |id, group: &str| Process { id, group: format!("0::{group}\n"), ..Process::default() };
-        let all = vec![process(7, "/default/web"), process(8, "/system.slice/cron.service")];
+        let all = [(7, "/default/web"), (8, "/system.slice/cron.service")].map(|(id, group)| Process {
+            id,
+            group: format!("0::{group}\n"),
+            ..Process::default()
+        });
+        let all = all.to_vec();
         for (pid, sees_all, expected) in [
             (7, true, ContainerState::Running),
             (7, false, ContainerState::Running),

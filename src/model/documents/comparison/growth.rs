@@ -208,10 +208,10 @@ impl ScanComparison {
             let [used_before, used_after] = filesystem.map(|filesystem| filesystem.bytes.bytes);
             let change_inodes = change_inodes(filesystem);
             let by_inodes = is_by_inodes(filesystem);
-            let is_zero = |size: &SignedSize| size.bytes == 0 && (size.inodes == 0 || !by_inodes);
-            let of_mount = rows
-                .iter()
-                .filter(|((row_mount, _), sizes)| *row_mount == mount && !sizes.iter().all(is_zero));
+            let of_mount = rows.iter().filter(|((row_mount, _), sizes)| {
+                let has_some = sizes.iter().any(|size| size.bytes != 0 || by_inodes && size.inodes != 0);
+                *row_mount == mount && has_some
+            });
             let of_mount = of_mount.map(|(row, [before, after])| {
                 let (_, (kind, name, namespace)) = row;
                 let container = containers

@@ -50,7 +50,7 @@ pub(super) fn deletions(
             cells.push(measured(deleted.measured_bytes, deleted.disturbed));
         }
         cells.extend(short.map(|filesystem| {
-            let here = deleted.freed.iter().filter(|freed| freed.filesystem == filesystem.mount);
+            let here = deleted.freed.iter().filter(|freed| freed.filesystem == filesystem.usage.mount);
             thousands(here.fold(0, |sum: u64, freed| sum.saturating_add(freed.predicted_inodes)))
         }));
         cells.push(deleted.usage_after_percent.map_or_else(|| "-".into(), |used| format!("{used:.2}%")));

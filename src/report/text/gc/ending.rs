@@ -88,7 +88,9 @@ pub(super) fn expected_pulls(document: &GcDoc) -> String {
 }
 
 fn freed(document: &GcDoc) -> String {
-    let is_unmeasured = |deleted: &DeletionDoc| deleted.measured_bytes.is_none();
+    fn is_unmeasured(deleted: &DeletionDoc) -> bool {
+        deleted.measured_bytes.is_none()
+    }
     match document.measured_bytes {
         Some(_) if document.deleted.iter().any(|deleted| deleted.disturbed) => {
             "freed bytes unknown since others were writing".into()

@@ -133,16 +133,18 @@ Times are in +01; ids of runs and scans begin with their time in UTC.
 
 #[test]
 fn each_disk_of_a_run_is_shown() {
-    let short = |change| UsageChange { started: Started { used: true, ..Started::default() }, ..change };
+    fn short(change: UsageChange) -> UsageChange {
+        UsageChange { started: Started { used: true, ..Started::default() }, ..change }
+    }
     let usage = vec![
         change("/", [40.0, 40.1], Some(0)),
         change("/var", [80.5, 69.0], Some(7 << 30)),
         short(change("/data", [92.0, 92.0], Some(0))),
     ];
-    let of_disks = |usage| {
+    fn of_disks(usage: Vec<UsageChange>) -> String {
         let run = RunRow { start: Start { usage, ..row().start }, deletions: vec![], ..row() };
         shown(vec![run], &Quiet::default(), None, true)
-    };
+    }
     let text = of_disks(usage.clone());
     assert!(text.contains("age, /var 80.5% → 69.0%, /data 92.0% → 92.0% used; wanted"), "{text}");
     let text = of_disks(usage[..1].to_vec());
