@@ -230,7 +230,7 @@ mod tests {
     fn events_name_one_of_several_stores() {
         let screen = Screen { width: None, unicode: true, truncates: true, notes: true, zone: TimeZone::UTC };
         let [one, other] = ["/s", "/t"].map(story);
-        assert!(events(&[one.clone()], &screen).contains("  aa  quay.io/a:2: first detected\n"));
+        assert!(events(std::slice::from_ref(&one), &screen).contains("  aa  quay.io/a:2: first detected\n"));
         let both = events(&[one, other], &screen);
         for store in ["/s", "/t"] {
             assert!(both.contains(&format!("  aa  quay.io/a:2 in {store}: first detected\n")), "{both}");
