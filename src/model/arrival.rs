@@ -299,7 +299,8 @@ impl<'a> Sizes<'a> {
         const NEAR: f64 = 0.05;
         let (mut low, mut high, mut sum, mut weights) = (f64::INFINITY, 0.0, 0.0, 0.0);
         let layers = self.repositories.get(image.repository?)?.iter();
-        let others = layers.filter(|known| image.layers.iter().all(|own| own.digest != known.blob.digest));
+        let others =
+            layers.filter(|known| image.layers.iter().all(|wanted| wanted.digest != known.blob.digest));
         for known in others.filter(|known| known.blob.compression == layer.compression) {
             let factor = as_float(layer.compressed_bytes) / as_float(known.blob.compressed_bytes);
             let distance = factor.ln().abs();

@@ -287,8 +287,8 @@ impl Finder<'_> {
         // layer is large is judged by itself.
         let mut groups: BTreeMap<_, Vec<(ContainerIx, String, Size)>> = BTreeMap::new();
         for container_ix in self.candidates.keys().copied() {
-            let own = self.present.last_held(Root::Container(container_ix)).map(|node| &inventory[node]);
-            let own: Size = own.filter(|node| node.filesystem == ix).map(|node| node.size).sum();
+            let top = self.present.last_held(Root::Container(container_ix)).map(|node| &inventory[node]);
+            let own: Size = top.filter(|node| node.filesystem == ix).map(|node| node.size).sum();
             let is_large = own.frees_bytes >= least;
             if is_large || self.kept.contains_key(&container_ix) {
                 let (tool, word) = self.tools.of(container_ix);
