@@ -223,7 +223,7 @@ fn grown_places_have_names() {
     if !store::require_tools() || !Fs::Ext4.require() {
         return;
     }
-    let disk = LoopFs::with(Fs::Ext4, 300 * MIB, &["-N", "12000"], &[]);
+    let disk = LoopFs::with(Fs::Ext4, 300 * MIB, &["-N", "20000"], &[]);
     let node = Node::of(small::still(&disk.path().join("lib/containers/storage")));
     node.store.podman(["volume", "create", "pgdata"]);
     let many = container(&node, "shop", "web-0", "many", 0, "");

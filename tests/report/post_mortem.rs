@@ -316,6 +316,7 @@ fn store_on_a_missing_disk_is_reported() {
     let [usual, other] = ["var/lib/containers/storage", "home/alice/.local/share/containers/storage"]
         .map(|path| root.join(path));
     small::still(&usual).unmount();
+    std::fs::create_dir_all(other.parent().unwrap()).unwrap();
     tree::copy(&usual, &other);
     put(root, "etc/passwd", "alice:x:5001:5001::/home/alice:/bin/sh\n");
     std::os::unix::fs::chown(&other, Some(5001), Some(5001)).unwrap();

@@ -304,8 +304,8 @@ fn change_inodes([before, after]: [FilesystemEntries<'_>; 2]) -> Option<i64> {
     Some(signed(after.inodes?.inodes).saturating_sub(signed(before.inodes?.inodes)))
 }
 
-/// Returns true if the inodes of a filesystem are short, or if more of them than a hundredth of all came, and a larger
-/// part of all than came of the bytes.
+/// Returns true if the inodes of a filesystem are short, or if they are scarcer than the bytes, and more of them than a
+/// hundredth of all came, and a larger part of all than came of the bytes.
 fn is_by_inodes(scans: [FilesystemEntries<'_>; 2]) -> bool {
     let (Some(change), [before, FilesystemEntries { bytes, inodes: Some(inodes) }]) =
         (change_inodes(scans), scans)
@@ -316,7 +316,8 @@ fn is_by_inodes(scans: [FilesystemEntries<'_>; 2]) -> bool {
     let change_bytes = i128::from(bytes.bytes) - i128::from(before.bytes.bytes);
     let is_short = i128::from(inodes.inodes) * 100 >= i128::from(INODES_HIGH_PERCENT) * all;
     let is_large = i128::from(change) * 100 >= all;
-    is_short || is_large && i128::from(change) * capacity > change_bytes * all
+    let is_scarcer = i128::from(inodes.inodes) * capacity > i128::from(bytes.bytes) * all;
+    is_short || is_scarcer && is_large && i128::from(change) * capacity > change_bytes * all
 }
 
 /// Returns the row of a share of a store. Images and containers are divided further.

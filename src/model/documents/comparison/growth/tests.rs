@@ -359,8 +359,10 @@ fn inodes_have_rows_if_they_grew() {
     };
     let before = taken(5000, [300, 100, 50]);
     for (used, inodes, by_inodes) in [
-        // A larger part of the inodes than of the bytes.
-        (5500, [400, 110, 140], true),
+        // A larger part of the inodes than of the bytes, of which more are left.
+        (5500, [600, 110, 340], true),
+        // As many, and fewer bytes are left.
+        (5500, [400, 110, 140], false),
         (5500, [340, 110, 80], false),
         (5000, [309, 105, 54], false),
         // Nothing grew, but few are left.
