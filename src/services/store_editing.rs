@@ -18,9 +18,7 @@ use crate::services::request::Request;
 use crate::services::scan::ScanResult;
 use crate::services::state::pins_now;
 use crate::stores::Scan;
-use crate::sys::namespaces::{self, SHOW_PROCESSES};
-
-const HIDDEN: &str = "not all processes are visible, and any of them may use the stores";
+use crate::sys::namespaces::{self, HIDDEN_PROCESSES, SHOW_PROCESSES};
 
 fn sees_all(request: &Request) -> bool {
     request.trust_pid_namespace || namespaces::sees_all_processes()
@@ -28,7 +26,7 @@ fn sees_all(request: &Request) -> bool {
 
 /// Returns the reason for which no store can be edited: a process that uses one may be invisible.
 pub(crate) fn obstacle(request: &Request) -> Option<&'static str> {
-    (!sees_all(request)).then_some(HIDDEN)
+    (!sees_all(request)).then_some(HIDDEN_PROCESSES)
 }
 
 /// Refuses to change stores if a process that uses one may be invisible.
@@ -36,7 +34,7 @@ pub(crate) fn check_namespace(request: &Request) -> Result<(), Error> {
     if sees_all(request) {
         return Ok(());
     }
-    Err(Error::nothing_deleted(HIDDEN).hint(SHOW_PROCESSES))
+    Err(Error::nothing_deleted(HIDDEN_PROCESSES).hint(SHOW_PROCESSES))
 }
 
 /// Returns a refusal if each store with images belongs to a daemon that alone deletes there: Docker's own store. Without
@@ -138,7 +136,7 @@ pub(crate) fn leaks(
     if sees_all(gc_request.request) {
         Ok(Some(plan))
     } else {
-        Err(format!("no leak was deleted: {HIDDEN} (hostPID: true, or trust_pid_namespace = true)"))
+        Err(format!("no leak was deleted: {HIDDEN_PROCESSES} (hostPID: true, or trust_pid_namespace = true)"))
     }
 }
 

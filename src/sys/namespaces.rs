@@ -48,7 +48,10 @@ impl std::fmt::Display for Unknown {
     }
 }
 
-/// Remedy if not all processes are visible.
+/// Reason for which no store is edited: a process that uses one may be invisible.
+pub const HIDDEN_PROCESSES: &str = "not all processes are visible, and any of them may use the stores";
+
+/// Remedy for [`HIDDEN_PROCESSES`].
 pub const SHOW_PROCESSES: &str = "run it in the machine's own PID namespace (hostPID: true); on a node that is itself a \
                                   container, set trust_pid_namespace = true";
 

@@ -163,13 +163,18 @@ fn each_store_is_emptied_in_its_way(scene: &Scene) {
 
     // In a PID namespace, a process that uses podman's store may be invisible.
     let socket = format!("unix://{}", node.rig.socket().display());
-    let doctor = scene.command(&["doctor", "--cri-endpoint", &socket]);
-    let mut inside = Command::new("unshare");
-    program::hermetic(&mut inside);
-    inside.args(["--pid", "--fork", "--mount-proc"]).arg(doctor.get_program()).args(doctor.get_args());
-    let said = program::run(&mut inside).stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said_inside = |words: &[&str]| {
+        let command = scene.command(words);
+        let mut inside = Command::new("unshare");
+        program::hermetic(&mut inside);
+        inside.args(["--pid", "--fork", "--mount-proc"]).arg(command.get_program()).args(command.get_args());
+        program::run(&mut inside).stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let said = said_inside(&["doctor", "--cri-endpoint", &socket]);
     let warning = format!("gc deletes no image in {}: not all", podman.store.root().display());
     assert!(said.contains(&warning) && said.contains("trust_pid_namespace"), "{said}");
+    let said = said_inside(&dry_run);
+    assert!(said.contains("hostPID: true") && !said.contains("gc --via direct"), "{said}");
 
     let real = scene.json(4, &GC);
     assert_eq!(deleted(&dry), deleted(&real));

@@ -143,7 +143,7 @@ fn list_is_of_one_store() {
     let run_id = run(state, 60, &deletions);
     let printed = repull(state, &["last"]).expect_code(2);
     assert!(printed.stdout.is_empty(), "{printed:?}");
-    // What cannot be pulled is pulled into no store.
+    // The image of the other store has nothing to pull, so the list is of one store.
     assert!(printed.stderr.contains(" deleted images in 2 stores, "), "{printed:?}");
     for (flag, root, expected) in
         [("--graphroot", podman, "quay.io/a:1\n"), ("--containerd-root", containerd, "quay.io/b:1\n")]

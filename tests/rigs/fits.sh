@@ -41,7 +41,7 @@ done <images.txt
 jq --argjson arrived $((before - first)) --argjson code "$code" --slurpfile arrivals arrivals --slurpfile unnamed unnamed-document.json \
     '. + {$arrived, $code, $arrivals, unnamed: $unnamed[0]}' document.json
 umount "$work/root/overlay" 2>/dev/null || true
-# Whoever looks at the disk later finds what the tools noted about their pulls.
+# For the scans of this disk below --sysroot: the tools' notes about their pulls.
 mkdir -p "$work/var/lib/containers"
 cp -a "$elsewhere/lib/cache" "$work/var/lib/containers/"
 cd /

@@ -177,7 +177,7 @@ impl UsageChange {
         }
     }
 
-    /// Returns the filesystems that a run was short of or freed something on; if there are none, the first.
+    /// Returns the filesystems that were short of space or on which a run freed some; without any, the first.
     #[must_use]
     pub fn notable(all: &[Self]) -> Vec<&Self> {
         let is_notable =

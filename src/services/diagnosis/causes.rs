@@ -22,7 +22,7 @@ use crate::services::diagnosis::ranking::rank;
 use crate::services::diagnosis::{Cause, CauseGroup, CauseKind, Disk, LEAST, Planned};
 use crate::services::paths::owners_store;
 use crate::stores::Scan;
-use crate::sys::namespaces::{self, SHOW_PROCESSES};
+use crate::sys::namespaces::{HIDDEN_PROCESSES, SHOW_PROCESSES};
 
 /// Returns the causes of the usage of all filesystems, ranked as in [`rank`].
 pub fn causes(context: &Context<'_>, disks: &[Disk]) -> Vec<Cause> {
@@ -198,10 +198,7 @@ pub fn remedy_out_of_reach(scan: &Scan, image_ix: ImageIx) -> String {
             let command = owners_store(scan, image.store).gc_of_user();
             command.map_or_else(String::new, |command| format!("`{command}` deletes them by policy"))
         }
-        None if store.kind.facts().is_editable
-            && !scan.sysroot.is_foreign()
-            && !namespaces::sees_all_processes() =>
-        {
+        None if inventory.out_of_reach.get(&image_ix).is_some_and(|why| why == HIDDEN_PROCESSES) => {
             SHOW_PROCESSES.to_owned()
         }
         None if store.kind.facts().is_editable => {

@@ -126,7 +126,8 @@ pub struct FilesystemGrowth {
     /// Change of the number of used inodes; null if the filesystem has no fixed number of inodes, or a scan is a document.
     /// Those of the rows add up to it.
     pub change_inodes: Option<i64>,
-    /// True if the inodes are short, or grew more than the bytes: each as a part of what the filesystem has.
+    /// True if the inodes are short, or are scarcer than the bytes and grew more: each as a part of what the filesystem
+    /// has.
     pub by_inodes: bool,
     /// Rows, also those without a change: the largest growth first (of inodes, if `by_inodes`), the largest decrease
     /// last, then `rest`.

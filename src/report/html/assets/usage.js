@@ -18,7 +18,7 @@ function usage() {
   return node;
 }
 
-// The filesystems that a run was short of or freed something on; if there are none, the first.
+// The filesystems that were short of space or on which a run freed some; without any, the first.
 function notable(run) {
   const some = run.filesystems.filter(one => one.started.length || one.measured_bytes);
   return some.length ? some : run.filesystems.slice(0, 1);
