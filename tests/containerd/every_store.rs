@@ -148,6 +148,15 @@ fn one_run_empties_every_store() {
     other_store_is_emptied_beside_dead_runtime(&scene);
 }
 
+/// Runs layersweep in a PID namespace of its own, and returns the words of its screen.
+fn said_in_pid_namespace(scene: &Scene, words: &[&str]) -> String {
+    let command = scene.command(words);
+    let mut inside = Command::new("unshare");
+    program::hermetic(&mut inside);
+    inside.args(["--pid", "--fork", "--mount-proc"]).arg(command.get_program()).args(command.get_args());
+    program::run(&mut inside).stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn each_store_is_emptied_in_its_way(scene: &Scene) {
     let Scene { node, podman, alice, .. } = scene;
     // A run with nothing to do creates the reserve file, which later runs do not count.
@@ -163,17 +172,10 @@ fn each_store_is_emptied_in_its_way(scene: &Scene) {
 
     // In a PID namespace, a process that uses podman's store may be invisible.
     let socket = format!("unix://{}", node.rig.socket().display());
-    let said_inside = |words: &[&str]| {
-        let command = scene.command(words);
-        let mut inside = Command::new("unshare");
-        program::hermetic(&mut inside);
-        inside.args(["--pid", "--fork", "--mount-proc"]).arg(command.get_program()).args(command.get_args());
-        program::run(&mut inside).stdout.split_whitespace().collect::<Vec<_>>().join(" ")
-    };
-    let said = said_inside(&["doctor", "--cri-endpoint", &socket]);
+    let said = said_in_pid_namespace(scene, &["doctor", "--cri-endpoint", &socket]);
     let warning = format!("gc deletes no image in {}: not all", podman.store.root().display());
     assert!(said.contains(&warning) && said.contains("trust_pid_namespace"), "{said}");
-    let said = said_inside(&dry_run);
+    let said = said_in_pid_namespace(scene, &dry_run);
     assert!(said.contains("hostPID: true") && !said.contains("gc --via direct"), "{said}");
 
     let real = scene.json(4, &GC);
